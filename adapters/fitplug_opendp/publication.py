@@ -38,6 +38,7 @@ Three kinds of release take these steps, and say where each of them looks and wr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from abc import ABC, abstractmethod
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOG = logging.getLogger(__name__)
+
+_TRY = "Run it again. If there is a ledger, its entries show whether this run was charged."
 
 C = TypeVar("C", bound=ExactCounts)
 R = TypeVar("R")
@@ -136,10 +139,17 @@ class Publication(ABC, Generic[C, R]):
 
         Raises:
             FitplugError: The release is refused, or cannot be finished now.
+            KeyboardInterrupt: This process was interrupted. After the charge, its message says that
+                the same call finishes the release.
         """
         try:
             return self._publish(find_counts)
-        except (FitplugError, OSError) as error:
+        except KeyboardInterrupt:
+            with contextlib.suppress(FitplugError, OSError):
+                if self.find_charge().find_staged().state in ("charged", "drawn"):
+                    raise KeyboardInterrupt(RETRY) from None
+            raise
+        except (FitplugError, OSError, MemoryError) as error:
             current = self._find_charge_after(error)
             if current.state == "published":  # by another process, meanwhile
                 return current._read_published()
@@ -148,8 +158,11 @@ class Publication(ABC, Generic[C, R]):
                 if current.charge is None or is_explained:
                     raise
                 raise FitplugError(f"{str(error).rstrip('.')}. {RETRY}") from None
-            why = (error.strerror or "cannot be written").lower()
-        raise FitplugError(f"{self}: {why}. {RETRY}")
+            words = "out of memory" if isinstance(error, MemoryError) else error.strerror
+            why = (words or "cannot be written").lower()
+            # In memory, a release without a key is never resumed.
+            remedy = _TRY if current.charge is None else RETRY
+        raise FitplugError(f"{self}: {why}. {remedy}")
 
     def finish(self) -> R:
         """Publish the answers that are drawn, or find them published."""

@@ -2,7 +2,10 @@
 
 It has SQLite's rollback journal. Write-ahead logs need memory that processes share, which network
 file systems do not have, and hold charges that the file itself has not, so that a copy or a deleted
-log could forget them.
+log could forget them. A file that other code gave such a log gets its journal back.
+
+Locks keep processes apart, also those of several machines if the file system carries locks between
+them. A mount that keeps locks on its own machine, or a file system without locks, is refused.
 """
 
 from __future__ import annotations
@@ -29,9 +32,23 @@ from fitplug.workload import BoundUnit, Unit
 _BUSY_SECONDS = 30.0
 
 _MOUNTS = Path("/proc/self/mountinfo")
-_LOCAL_LOCKS = ("nolock", "local_lock=all", "local_lock=posix")
+_LOCAL_LOCKS = {  # the options that keep locks on one machine, by file system
+    "nfs": ("nolock", "local_lock=all", "local_lock=posix"),
+    "nfs4": ("local_lock=all", "local_lock=posix"),
+    "cifs": ("nobrl",),
+    "smb3": ("nobrl",),
+    "lustre": ("localflock",),
+}
 
 _DAMAGED = "is damaged. Restore it from a copy."
+_NO_LOCKS = (
+    "is on a file system without file locks, so two processes could spend the same budget. Move "
+    "it to a local disk or another file system with locks, such as NFS 4."
+)
+_WRITE_AHEAD = (
+    "has a write-ahead log (-wal), which this file system cannot share. Move both to a local "
+    "disk and use the ledger once there."
+)
 _PREDICATES = {  # by words of SQLite's message, as Python has its error codes since 3.11 only
     "lock": "is in use by another process. Try again when that process is done.",
     "readonly": "cannot be written. Give this user write access to the file and its folder.",
@@ -171,13 +188,43 @@ class LedgerFile:
             with contextlib.closing(connection):
                 # With the folder, or a power failure could bring a journal back, and undo a charge.
                 connection.execute("PRAGMA synchronous = EXTRA")
+                if connection.execute("PRAGMA application_id").fetchone() == (rows.APPLICATION,):
+                    connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("PRAGMA foreign_keys = ON")
                 yield connection
         except DamagedError:
             raise self.make_error(_DAMAGED) from None
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            known = (text for words, text in _PREDICATES.items() if words in str(error))
-            raise self.make_error(next(known, _DAMAGED)) from None
+            raise self.make_error(self._explain(str(error))) from None
+
+    def _explain(self, message: str) -> str:
+        """Explain an error of SQLite, which takes a file without locks for one in use or damaged.
+
+        Args:
+            message: Its message.
+        """
+        if not _can_lock(self._file.parent):
+            return _NO_LOCKS
+        if "disk I/O" in message and Path(f"{self._file}-wal").exists():
+            return _WRITE_AHEAD
+        return next((text for words, text in _PREDICATES.items() if words in message), _DAMAGED)
+
+
+def _can_lock(folder: Path) -> bool:
+    """Return False if files in a folder cannot be locked; True if they can, or nothing tells."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, which has locks
+        return True
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+    except OSError:  # of the folder, which SQLite's own error tells
+        pass
+    return True
 
 
 def _find_missing_locks(folder: Path) -> str | None:
@@ -193,9 +240,10 @@ def _find_missing_locks(folder: Path) -> str | None:
         return None
     number = f"{os.major(device)}:{os.minor(device)}"
     for mount in map(str.split, mounts):  # see proc_pid_mountinfo(5)
-        if len(mount) > 4 and mount[2] == number and mount[mount.index("-") + 1].startswith("nfs"):
+        if len(mount) > 4 and mount[2] == number:
             options = {*mount[5].split(","), *mount[-1].split(",")}
-            return next((option for option in _LOCAL_LOCKS if option in options), None)
+            local = _LOCAL_LOCKS.get(mount[mount.index("-") + 1], ())
+            return next((option for option in local if option in options), None)
     return None
 
 

@@ -303,7 +303,12 @@ def test_schedulers_killed(tmp_path):
                         scheduler.send_signal(signal.SIGKILL)
                         killed += 1
                     said = client.communicate(timeout=120)[0]
-                    assert said.endswith("done\n") or (not last and "Error" in said), said
+                    if said.endswith("done\n"):
+                        continue
+                    assert not last, said
+                    assert "the cluster does not answer" in said
+                    is_charged = bool(fp.Ledger(root / "budget.db").entries())
+                    assert ("nothing more will be charged" in said) == is_charged, said
         check_once(root, audit, watch)
 
 

@@ -212,8 +212,8 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
             process.send_signal(end)
 
     short = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    client = Client(scheduler)
     with dask.config.set(short):
-        client = Client(scheduler)
         try:
             runner = inspect(client)
             began = time.monotonic()
@@ -276,8 +276,8 @@ def test_a_scheduler_that_hangs_is_not_asked_for_ever(processes: Processes) -> N
     scheduler, process = processes.start_scheduler()
     processes.start_worker(scheduler, "same")
     short = {"fitplug.timeout": "1s", "distributed.comm.timeouts.connect": "1s"}
+    client = Client(scheduler)
     with dask.config.set(short):
-        client = Client(scheduler)
         try:
             find_address(client, "same")
             assert limits.list_workers(client)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import math
 import os
@@ -617,8 +619,70 @@ def test_a_file_system_without_shared_memory_holds_ledgers(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("option", ["nolock", "local_lock=all", "local_lock=posix"])
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "ext4"])
+def test_a_write_ahead_log_is_taken_back(path: Path, tmp_path: Path) -> None:
+    Ledger(path, 1.0).charge(0.5, what="x")
+    other = tmp_path / "other.db"
+    for file in (path, other):
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            assert database.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+            if file == other:
+                database.execute("CREATE TABLE anything (x)")
+    Ledger(path).charge(0.25, what="y")
+    refused(other, 1.0, "is not a ledger")
+    for file, mode in ((path, "delete"), (other, "wal")):  # another program's file is left alone
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            assert database.execute("PRAGMA journal_mode").fetchone() == (mode,)
+    assert Ledger(path).spent == 0.75
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_not_a_ledger_in_use(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """SQLite's errors were seen on a FUSE mount whose server refuses locks with these codes."""
+    Ledger(path, 1.0)
+    message = {errno.ENOLCK: "database is locked", errno.EPERM: "access permission denied"}
+
+    def fail(*given: Any, **options: Any) -> sqlite3.Connection:
+        raise sqlite3.OperationalError(message.get(code, "disk I/O error"))
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    with pytest.raises(LedgerError, match=r"in use|damaged|disk's space"):
+        Ledger(path)
+
+    def refuse(*given: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    refused(path, 1.0, "without file locks", "NFS 4")
+
+
+def test_a_write_ahead_log_that_cannot_be_shared_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Ledger(path, 1.0)
+
+    def fail(*given: Any, **options: Any) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    refused(path, 1.0, "Check the disk's space")
+    Path(f"{path}-wal").touch()
+    refused(path, 1.0, "write-ahead log", "local disk")
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        ("nfs", "nolock"),
+        ("nfs", "local_lock=all"),
+        ("nfs4", "local_lock=posix"),
+        ("cifs", "nobrl"),
+        ("lustre", "localflock"),
+        ("ext4", "nolock"),
+        ("nfs4", "hard"),
+    ],
+)
 def test_locks_that_other_machines_do_not_see_are_refused(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, option: str
 ) -> None:
@@ -630,7 +694,7 @@ def test_locks_that_other_machines_do_not_see_are_refused(
         f"36 35 {number} / /data rw,noatime shared:1 - {kind} server:/data rw,{option},hard\n"
     )
     monkeypatch.setattr(ledgerfile, "_MOUNTS", mounts)
-    if kind == "ext4":
+    if kind == "ext4" or option == "hard":
         assert Ledger(path, 1.0).spent == 0
     else:
         refused(path, 1.0, option, "use a local disk")

@@ -409,6 +409,36 @@ class TestPublish:
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 
+    @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), MemoryError()])
+    @pytest.mark.parametrize(
+        ("folder", "key", "is_resumed"),
+        [(None, None, False), (None, "k", True), ("out", None, True), ("out", "k", True)],
+    )
+    def test_errors_after_the_charge_say_whether_it_is_paid_again(
+        self, tmp_path, ledger, monkeypatch, folder, key, is_resumed, error
+    ):
+        real = ReleaseCharges.record_draw
+        place = folder and tmp_path / folder
+        for raised in (error, KeyboardInterrupt(), None):
+            if raised is None:
+                monkeypatch.setattr(ReleaseCharges, "record_draw", real)
+                fp.release(PLAN, TABLES, place, ledger=ledger, key=key)
+                continue
+
+            def fail(*_: object, raised=raised, **__: object) -> None:
+                raise raised
+
+            monkeypatch.setattr(ReleaseCharges, "record_draw", fail)
+            interrupted = isinstance(raised, KeyboardInterrupt)
+            kind = KeyboardInterrupt if interrupted else fp.FitplugError
+            with pytest.raises(kind) as caught:
+                fp.release(PLAN, TABLES, place, ledger=ledger, key=key)
+            said = str(caught.value)
+            assert said.endswith("nothing more will be charged.") == is_resumed
+            if not is_resumed and not interrupted:
+                assert "its entries show whether this run was charged" in said
+        assert len(ledger.entries()) == (1 if is_resumed else 3)
+
     def test_threads_at_one_key_draw_one_release(self, ledger):
         made: list[object] = []
 
