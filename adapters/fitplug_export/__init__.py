@@ -1,14 +1,36 @@
-"""Releases in the formats of other tools: SDMX, data packages, xarray and mbi.
+"""Releases in the formats of other tools: SDMX, data packages, xarray and mbi, and plans as one of
+the algorithms of OpenDP's contingency tables.
 
 All of it is post-processing of public numbers, and costs no privacy.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fitplug_export.data_package import write_data_package
 from fitplug_export.grids import to_xarray
 from fitplug_export.mbi_measurements import MbiMeasurements, to_mbi
 from fitplug_export.sdmx import write_sdmx
 
-__all__ = ["MbiMeasurements", "to_mbi", "to_xarray", "write_data_package", "write_sdmx"]
+if TYPE_CHECKING:
+    from fitplug_export.contingency_tables import FitnessForUse
+
+__all__ = [
+    "FitnessForUse",
+    "MbiMeasurements",
+    "to_mbi",
+    "to_xarray",
+    "write_data_package",
+    "write_sdmx",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import OpenDP, of whose algorithms it is one, when `FitnessForUse` is asked for."""
+    if name == "FitnessForUse":
+        from fitplug_export.contingency_tables import FitnessForUse
+
+        return FitnessForUse
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families import list_measured_tables
 from fitplug.files import import_library
 from fitplug.numeric import AnyArray, FloatArray
+from fitplug.plan import Plan
 from fitplug.releases import Release
 from fitplug.workload import Factor, Workload
 
@@ -109,7 +110,7 @@ def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
             given, or the unit of privacy has public totals besides the number of all records.
     """
     tables = list_measurements(release)
-    known_total = _find_total(release) if total is None else _check_total(total)
+    known_total = _check_estimate(release) if total is None else _check_total(total)
     library = import_library("mbi")
     workload = release.plan.workload
     names = workload.attributes
@@ -131,7 +132,7 @@ def list_measurements(release: Release) -> list[TableMeasurement]:
         WorkloadError: A query uses a measure, the unit of privacy has public totals of several
             groups of records, or a matrix has too many entries.
     """
-    _check_release(release)
+    check_plan(release.plan, counts_everybody=False)
     std, answers = release.noise_std, np.asarray(release.answers)
     norms: dict[int, float] = {}
     measurements = []
@@ -154,9 +155,17 @@ def _square_norm(matrix: FloatArray) -> float:
     return float(np.linalg.norm(matrix, 2)) ** 2 if matrix.size else 0.0
 
 
-def _check_release(release: Release) -> None:
-    """Raise WorkloadError for what has no synthetic records, or no measurements of mbi."""
-    plan = release.plan
+def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
+    """Check that releases of a plan have synthetic records.
+
+    Args:
+        plan: The plan.
+        counts_everybody: Whether a query must count all rows.
+
+    Raises:
+        WorkloadError: A query uses a measure, the unit of privacy has public totals of several
+            groups of records, or no query counts all rows.
+    """
     for name in list_measures(plan.domain, plan.workload.attributes):
         raise WorkloadError(
             f"cannot make synthetic rows with the measure {name!r}: each row is divided between "
@@ -168,6 +177,12 @@ def _check_release(release: Release) -> None:
             f"this unit of privacy ({plan.unit}), but mbi accepts no exact measurement except "
             "the number of all rows. Use fp.ReplaceOne() or fp.AddRemove()."
         )
+    is_public = plan.structure.public_attributes is not None
+    if counts_everybody and not is_public and _count_everybody(plan.workload) is None:
+        raise WorkloadError(
+            "synthetic rows need the number of all rows, but no query counts it. Give total=, "
+            "or add fp.total to the workload."
+        )
 
 
 def _check_total(total: float) -> float:
@@ -178,27 +193,27 @@ def _check_total(total: float) -> float:
     return float(total)
 
 
-def _find_total(release: Release) -> float:
+def find_total(release: Release) -> float:
     """Find the number of records: a public one, or else the estimate.
 
     Raises:
-        WorkloadError: No group counts everybody, or the estimate is not positive.
+        WorkloadError: No group counts everybody.
     """
+    check_plan(release.plan)
     if release.public_totals is not None:
         return float(release.public_totals.sum())
-    coefficients = _count_everybody(release.plan.workload)
-    if coefficients is None:
-        raise WorkloadError(
-            "synthetic rows need the number of all rows, but no query counts it. Give total=, "
-            "or add fp.total to the workload."
-        )
-    estimate = release.estimate(coefficients).value
+    return float(release.estimate(_count_everybody(release.plan.workload) or {}).value)
+
+
+def _check_estimate(release: Release) -> float:
+    """Find the number of records, or raise WorkloadError if the estimate is not positive."""
+    estimate = find_total(release)
     if estimate <= 0:
         raise WorkloadError(
             f"the estimated number of rows is {estimate:.6g}, so no synthetic rows can be "
             "made. Give total= if the number is public."
         )
-    return float(estimate)
+    return estimate
 
 
 def _count_everybody(workload: Workload) -> dict[str, AnyArray] | None:
