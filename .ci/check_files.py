@@ -1,6 +1,6 @@
 """Check what an sdist and a wheel hold: python .ci/check_files.py SDIST WHEEL.
 
-Both hold all source files of the four packages. Beside them, the wheel holds the compiled loops,
+Both hold all source files of the packages. Beside them, the wheel holds the compiled loops,
 and the sdist no tests, examples or data. Sources of compiled parts are in the wheel on purpose: a
 count compares them between a client and its workers.
 """
@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SUFFIXES = (".py", ".pyi", ".pyx", ".j2")
+SUFFIXES = (".css", ".html", ".j2", ".js", ".py", ".pyi", ".pyx")
 COMPILED = {"fitplug_dask/compiled_loops"}
 BESIDE = re.compile(
     r"setup\.(py|cfg)|pyproject\.toml|README\.md|LICENSE|MANIFEST\.in|PKG-INFO"

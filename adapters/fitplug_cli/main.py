@@ -23,6 +23,7 @@ from fitplug_cli.options import CommandGroup
 _COMMANDS = {
     "init": ("init", "Create a spec from the names and types of the columns."),
     "report": ("report", "Show what a plan and each of its targets cost."),
+    "explore": ("explore", "Negotiate targets on a local page that shows what they cost."),
     "run": ("run", "Design, count and release in one step."),
     "show": ("show", "Show released numbers with their margins of error."),
     "estimate": ("estimate", "Estimate sums, differences and ratios of released numbers."),

@@ -240,7 +240,13 @@ def test_every_function_of_compat_has_a_probe() -> None:
 ADAPTERS = Path(fitplug_opendp.__file__).parents[1]
 MODULES = [
     path
-    for package in ("fitplug_cli", "fitplug_dask", "fitplug_export", "fitplug_opendp")
+    for package in (
+        "fitplug_cli",
+        "fitplug_dask",
+        "fitplug_explore",
+        "fitplug_export",
+        "fitplug_opendp",
+    )
     for path in (ADAPTERS / package).rglob("*.py")
     if path.name != "_compat.py"
 ]

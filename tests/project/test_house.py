@@ -14,6 +14,7 @@ PACKAGES = (
     "adapters/fitplug_dask",
     "adapters/fitplug_ibis",
     "adapters/fitplug_export",
+    "adapters/fitplug_explore",
     "adapters/fitplug_cli",
 )
 ROOMS = sorted(path.parent.name for path in (ROOT / "fitplug").glob("*/__init__.py"))

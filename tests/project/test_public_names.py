@@ -11,6 +11,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask as fpd
+import fitplug_explore
 import fitplug_export as fpe
 import fitplug_opendp as fpo
 
@@ -69,7 +70,7 @@ def test_mypy_knows_what_is_installed(tmp_path):
 _PATHS = ("MYPYPATH", "PYTHONPATH")
 
 
-@pytest.mark.parametrize("package", [fp, fpd, fpe, fpo])
+@pytest.mark.parametrize("package", [fp, fpd, fpe, fitplug_explore, fpo])
 def test_only_public_names_are_offered(package):
     offered = {name for name in dir(package) if not name.startswith("__")}
     assert offered == set(package.__all__)

@@ -1,6 +1,7 @@
 """The commands of `fitplug`: a module each, with the options and the work.
 
-    init, design, report, count, run (and release), estimate, export, truncation, ledger, series
+    init, design, report, explore, count, run (and release), estimate, export, truncation, ledger,
+    series
 
 What several of them use is in
 

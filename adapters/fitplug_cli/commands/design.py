@@ -86,7 +86,7 @@ def design_at_any_cost(spec: Spec) -> Plan:
                 unit=spec.unit,
                 rho=rho,
                 **spec.design.model_dump(),
-                progress=make_gap_reporter(bar, spec.design.tolerance),
+                progress=make_gap_reporter(bar.show, spec.design.tolerance),
             )
         except InputError as error:
             raise SpecError(f"{spec.path}: {name_place(str(error))}") from None

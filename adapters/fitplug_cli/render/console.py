@@ -162,11 +162,14 @@ def open_progress_bar(what: str) -> Iterator[ProgressBar]:
             progress.live.transient = time.monotonic() - begun < _LONG_STEP
 
 
-def make_gap_reporter(bar: ProgressBar, tolerance: float) -> Callable[[int, float], None]:
+def make_gap_reporter(
+    show: Callable[[float, str], object], tolerance: float
+) -> Callable[[int, float], None]:
     """Make the `progress` function of a design, which shows how far the gap has shrunk.
 
     Args:
-        bar: The bar; its share is linear in the logarithm of the gap.
+        show: Shows the share that is done, which is linear in the logarithm of the gap, and what
+            is being done.
         tolerance: The gap at which the design ends.
 
     Returns:
@@ -177,6 +180,6 @@ def make_gap_reporter(bar: ProgressBar, tolerance: float) -> Callable[[int, floa
     def report(iteration: int, gap: float) -> None:
         first.append(max(gap, 2 * tolerance))
         left = math.log(max(gap, tolerance) / tolerance) / math.log(first[0] / tolerance)
-        bar.show(min(max(1 - left, 0.0), 1.0), f"iteration {iteration}, gap {gap:.1e}")
+        show(min(max(1 - left, 0.0), 1.0), f"iteration {iteration}, gap {gap:.1e}")
 
     return report

@@ -40,7 +40,7 @@ class SpecError(InputError):
     """A spec file is wrong."""
 
 
-def explain_validation(error: ValidationError) -> str:
+def _explain_validation(error: ValidationError) -> str:
     """Explain the first error of a spec that does not have the form of a Document.
 
     Returns:
@@ -100,7 +100,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["read_toml", "tomllib"]
+__all__ = ["read_document", "tomllib"]
 
 _AMOUNTS = ("privacy", "rho"), ("privacy", "max_rho"), ("ledger", "rho")
 """Keys whose decimals a float would round."""
@@ -127,7 +127,7 @@ _EXPLANATIONS = {
 """Explanations of the parser's errors, by how their messages begin."""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; amounts of rho stay decimals, exactly as written.
 
     Raises:
@@ -147,6 +147,24 @@ def read_toml(path: Path) -> dict[str, Any]:
         if isinstance(table, dict) and isinstance(table.get(key), Decimal):
             tables[section][key] = table[key]
     return tables
+
+
+def read_document(path: Path) -> Document:
+    """Read the sections of a spec file, and check that they have known keys with valid values.
+
+    Raises:
+        SpecError: If the file is not a spec.
+    """
+    tables = _read_toml(path)
+    if not tables.keys() & Document.model_fields.keys():
+        raise SpecError(
+            f"{path} is not a spec: it has none of the sections "
+            f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
+        )
+    try:
+        return Document.model_validate(tables)
+    except ValidationError as error:
+        raise SpecError(f"{path}: {_explain_validation(error)}") from None
 
 
 def _explain(error: str, content: str) -> str:

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from fitplug.counts import (
-    Source,
-    check_weight,
-    name_person,
-)
+from fitplug.counts import Source, check_weight, name_person
 from fitplug.domain import Domain, get_codec
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -42,9 +36,8 @@ from fitplug_cli.inputs import (
 from fitplug_cli.spec.data_source import build_source
 from fitplug_cli.spec.errors import (
     SpecError,
-    explain_validation,
     is_quoted_number,
-    read_toml,
+    read_document,
 )
 from fitplug_cli.spec.sections import (
     AboutSection,
@@ -217,16 +210,15 @@ def load_spec(path: Path) -> Spec:
     Raises:
         SpecError: If anything is wrong. The message names the file, the key and the fix.
     """
-    tables = read_toml(path)
-    if not tables.keys() & Document.model_fields.keys():
-        raise SpecError(
-            f"{path} is not a spec: it has none of the sections "
-            f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
-        )
-    try:
-        document = Document.model_validate(tables)
-    except ValidationError as error:
-        raise SpecError(f"{path}: {explain_validation(error)}") from None
+    return build_spec(path, read_document(path))
+
+
+def build_spec(path: Path, document: Document) -> Spec:
+    """Build the spec of a document that was read from a file, and read the files that it names.
+
+    Raises:
+        SpecError: If anything is wrong. The message names the file, the key and the fix.
+    """
     try:
         return _build_spec(path, document)
     except FitplugError as error:
@@ -261,7 +253,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
     if document.ledger is not None:
         with _name_key("[ledger]"):
             _check_budget(document.ledger)
-    workload = _build_workload(folder, document, domain)
+    workload = build_workload(folder, document, domain)
     with _name_key("[data]"):
         source = build_source(folder, data, columns)
         _check_rows(source, workload)
@@ -312,7 +304,17 @@ def _check_budget(ledger: LedgerSection) -> None:
     _ = ledger.exact_total
 
 
-def _build_workload(folder: Path, document: Document, domain: Domain) -> Workload:
+def build_workload(folder: Path, document: Document, domain: Domain) -> Workload:
+    """Build the workload of the [[query]] tables of a document.
+
+    Args:
+        folder: The folder that paths are relative to.
+        document: The document.
+        domain: Its domain.
+
+    Raises:
+        SpecError: If a query is wrong. The message does not name the file.
+    """
     groups: list[UnboundQueryGroup] = []
     try:
         for entry in document.query:

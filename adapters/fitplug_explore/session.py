@@ -1,0 +1,216 @@
+"""What the page shows and asks for: targets, budgets and the outcomes of designs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from fitplug.errors import InputError
+
+Kind: TypeAlias = Literal["variance", "std", "moe", "factor"]
+
+_CALLED = {
+    "variance": "Variance",
+    "std": "Std",
+    "moe": "Margin of error",
+    "factor": "Factor",
+    "percent": "Percentage",
+    "count": "Typical count",
+}
+
+
+class AlreadyExists(InputError):  # noqa: N818 - a question to the user
+    """A file of the name exists, and the user has not agreed to replace it."""
+
+
+class TargetError(InputError):
+    """A target of the page is wrong.
+
+    Attributes:
+        group: The position of its group.
+    """
+
+    def __init__(self, message: str, group: int) -> None:
+        super().__init__(message)
+        self.group = group
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of a group of queries.
+
+    Attributes:
+        kind: What `value` limits; "factor" multiplies every std of a group with many targets.
+        value: The number.
+        confidence: The confidence of a margin of error; None for the other kinds.
+        simultaneous: Whether all margins of error of the group hold together.
+    """
+
+    kind: Kind
+    value: float
+    confidence: float | None = None
+    simultaneous: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of queries.
+
+    Attributes:
+        name: Its name.
+        queries: The number of its queries.
+        quantity: What its answers are numbers of: "records", or "sum of" a measure.
+        described: The spec's target, as people write it.
+        target: The spec's target.
+    """
+
+    name: str
+    queries: int
+    quantity: str
+    described: str
+    target: Target
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The ledger's budget in rho.
+
+    Attributes:
+        total: The total budget.
+        spent: The sum of its charges.
+        remaining: What is left.
+    """
+
+    total: float
+    spent: float
+    remaining: float
+
+
+@dataclass(frozen=True)
+class GroupOutcome:
+    """What a group gets from a plan, and what its target costs.
+
+    Attributes:
+        allowed_std: The largest std that the targets allow.
+        achieved: The standard deviations of the answers, as people read them.
+        used: The largest ratio of a variance to its target.
+        binding: The number of answers that are exactly at their target.
+        price: The share of rho that its targets cost; None if the plan has no prices.
+        saves: An upper estimate of the share of rho saved if each std is 10% larger, or None.
+    """
+
+    allowed_std: float
+    achieved: str
+    used: float
+    binding: int
+    price: float | None
+    saves: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The cost of a plan and what it gives.
+
+    Attributes:
+        rho: The rho that a release charges, rounded up.
+        epsilon: Its epsilon, as people read it.
+        gap: How close rho is proven to be to the least possible, as a sentence.
+        groups: The outcome of each group.
+    """
+
+    rho: float
+    epsilon: str
+    gap: str
+    groups: tuple[GroupOutcome, ...]
+
+
+class Report(Protocol):
+    """How a design reports what it knows so far."""
+
+    def __call__(self, *, share: float = 0.0, between: tuple[float, float] | None = None) -> object:
+        """Report.
+
+        Args:
+            share: The share of the work that is done.
+            between: Proven bounds on the least rho, from an earlier plan.
+        """
+
+
+@dataclass(frozen=True)
+class Session:
+    """What one page is about, and the functions that do its work.
+
+    Attributes:
+        name: The name of the spec file.
+        suggested: A free name for a new spec file.
+        unit: The unit of privacy, in words.
+        delta: The delta at which epsilon is given, as people write it.
+        spend: The rho that the spec spends whatever the targets; None if the targets decide.
+        max_rho: The largest rho that the targets may cost, or None.
+        groups: The groups of queries.
+        read_budget: Reads the ledger's budget; a sentence if there is none to compare with.
+        design: Designs a plan. It is pickled and runs in a process of its own.
+        write: Writes a spec of a name with new targets, and returns the names of the new files.
+            It raises AlreadyExists unless the last argument allows it to replace files.
+    """
+
+    name: str
+    suggested: str
+    unit: str
+    delta: str
+    spend: float | None
+    max_rho: float | None
+    groups: tuple[Group, ...]
+    read_budget: Callable[[], Budget | str]
+    design: Callable[[Sequence[Target], Report], Outcome]
+    write: Callable[[str, Sequence[Target], bool], Sequence[str]]
+
+
+def read_targets(given: Any, groups: Sequence[Group]) -> tuple[Target, ...]:
+    """Read the targets that the page sends, one for each group.
+
+    A relative margin of error is a percentage of a typical count.
+
+    Raises:
+        InputError: They are not targets of these groups; a TargetError names the group.
+    """
+    if not isinstance(given, list) or len(given) != len(groups):
+        raise InputError("The page and the spec do not agree. Load the page again.")
+    return tuple(
+        _read_target(one, group, at)
+        for at, (one, group) in enumerate(zip(given, groups, strict=True))
+    )
+
+
+def _read_target(given: Any, group: Group, at: int) -> Target:
+    if not isinstance(given, dict):
+        raise TargetError("This is not a target. Load the page again.", at)
+
+    def read(key: str, called: str) -> float:
+        number = given.get(key)
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise TargetError(f"{called} is missing. Enter a number.", at)
+        if not number > 0:
+            raise TargetError(f"{called} must be above zero. Enter a larger number.", at)
+        if math.isinf(number):
+            raise TargetError(f"{called} must be finite. Enter a smaller number.", at)
+        return float(number)
+
+    kind = given.get("kind")
+    if (kind == "factor") != (group.target.kind == "factor"):
+        raise TargetError("This group cannot have this kind of target. Load the page again.", at)
+    if kind in ("variance", "std", "factor"):
+        return Target(kind, read("value", _CALLED[kind]))
+    if kind not in ("moe", "relative"):
+        raise TargetError("This is not a kind of target. Load the page again.", at)
+    if kind == "moe":
+        value = read("value", _CALLED["moe"])
+    else:
+        value = read("percent", _CALLED["percent"]) * read("count", _CALLED["count"]) / 100
+    percent = read("confidence", "Confidence")
+    if not percent < 100:
+        raise TargetError("Confidence must be below 100%. Enter a smaller number.", at)
+    confidence = float(f"{percent / 100:.12g}")  # 0.9, not 0.9000000000000001
+    return Target("moe", value, confidence, group.target.simultaneous)
