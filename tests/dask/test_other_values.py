@@ -226,3 +226,26 @@ def test_any_value_has_a_cell(name: str, data: Any) -> None:
             value = datetime.date(2020, 2, 3) if value == "2020-02-03" else None
         cell = None if value is None else find_cell(value)
         assert code == (attribute.size - 1 if cell is None else cell)
+
+
+def test_names_of_folders_may_spell_no_value(tmp_path: Path) -> None:
+    """A folder's value counts as the same text in a CSV file does; also labels of periods."""
+    domain = fp.Domain(
+        {
+            "age": fp.Integers(0, 9, other="missing"),
+            "month": fp.Dates("2020-06", "2020-07", by="month", other="missing"),
+            "week": fp.Dates("2020-W01", "2020-W02", by="week"),
+        }
+    )
+    folders = [("5", "2020-06", "2020-W01"), ("x", "2020-07-31", "2020-01-06"), ("99", "no", None)]
+    for age, month, week in folders:
+        folder = tmp_path / f"age={age}" / f"month={month}" / f"week={week or '2020-W02'}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1, 2, 3]}), folder / "a.parquet")
+    tables = fp.count(tmp_path, (domain, [("age",), ("month",), ("week",)]))
+    assert tables["age",][[5, 10]].tolist() == [3, 6]
+    assert tables["month",].tolist() == [3, 3, 3]
+    assert tables["week",].tolist() == [3, 6]
+    strict = fp.Domain({"age": fp.Integers(0, 9)})
+    with pytest.raises(fp.DataError, match="expects integers for 'age'"):
+        fp.count(tmp_path, (strict, [("age",)]))
