@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 PEOPLE = HERE.parent / "examples" / "acs"
 
 HEAD = """The records are the {records:,} of examples/acs. Each mechanism costs the rho of the row,
-for one record added or removed. The errors are those of the tables. "L1" is half the sum
+for one row added or removed. The errors are those of the tables. "L1" is half the sum
 of the absolute differences of the shares of all cells, the average over tables, as AIM's script
 reports it. "RMSE" is the root of the average squared error of a count, over all cells of all
 tables. Both are the average of {draws} draws, with the lowest and the highest in brackets. The

@@ -31,6 +31,7 @@ exclude_patterns = ["_extensions", "proofs", "theory"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+smartquotes_action = "qe"  # no dashes: options of commands begin with two hyphens
 
 default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "bysource"}
@@ -48,7 +49,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_show_sourcelink = False
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "about": []}
 theory_folder = "theory"
 html_theme_options = {
     "external_links": [{"name": "Theory", "url": "theory/index.html"}],

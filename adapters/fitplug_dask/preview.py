@@ -146,7 +146,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
 
 def _describe_rows(source: Source) -> str:
     """Return a sentence that says how rows are understood."""
-    record = "each row is one record"
+    record = "each row counts once"
     if person := source.person_columns:
         column = "column" if len(person) == 1 else "columns"
         record += (

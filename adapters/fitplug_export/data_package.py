@@ -51,7 +51,7 @@ def write_data_package(
 ) -> None:
     """Write a data package of Frictionless: a CSV for each group, and datapackage.json.
 
-    The descriptor says what each column is, its type and its quantity, and which records the
+    The descriptor says what each column is, its type and its quantity, and which rows the
     numbers are about. It names no licence; add that of the publisher.
 
     Args:

@@ -1,4 +1,4 @@
-"""Measurements for mbi (private-pgm), which fits a graphical model and draws synthetic records.
+"""Measurements for mbi (private-pgm), which fits a graphical model and draws synthetic rows.
 
 mbi minimises the sum of |(Q mu - y) / std|^2 / 2 over measurements y of marginals mu, which is the
 negative logarithm of a Gaussian likelihood if the noise of all entries of y is independent. The
@@ -38,7 +38,7 @@ class MbiMeasurements(NamedTuple):
         domain: The attributes that queries use, with the labels of their cells.
         measurements: A measurement for each block of the strategy. The noise of each entry has the
             standard deviation one, and all of it is independent.
-        total: The number of records, which mbi takes as `known_total`.
+        total: The number of rows, which mbi takes as `known_total`.
     """
 
     domain: mbi.Domain
@@ -92,22 +92,22 @@ class TableMeasurement(NamedTuple):
 
 
 def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
-    """Make measurements for mbi (private-pgm), which draws synthetic records from a model.
+    """Make measurements for mbi (private-pgm), which draws synthetic rows from a model.
 
     They are the noisy answers of the strategy with their independent noise, so the loss of mbi
-    is the Gaussian likelihood of this release. See the page "Synthetic records" of the docs.
+    is the Gaussian likelihood of this release. See the page "Draw synthetic data" of the docs.
 
     Args:
         release: The release.
-        total: The number of records, if it is publicly known; if None, it is estimated.
+        total: The number of rows, if it is publicly known; if None, it is estimated.
 
     Returns:
-        The domain, the measurements and the number of records.
+        The domain, the measurements and the number of rows.
 
     Raises:
         ImportError: mbi is not installed.
-        WorkloadError: The queries use a measure, no group counts all records and `total` is not
-            given, or the unit of privacy has public totals besides the number of all records.
+        WorkloadError: The queries use a measure, no group counts all rows and `total` is not
+            given, or the unit of privacy has public totals besides the number of all rows.
     """
     tables = list_measurements(release)
     known_total = _check_estimate(release) if total is None else _check_total(total)
@@ -130,7 +130,7 @@ def list_measurements(release: Release) -> list[TableMeasurement]:
 
     Raises:
         WorkloadError: A query uses a measure, the unit of privacy has public totals of several
-            groups of records, or a matrix has too many entries.
+            groups of rows, or a matrix has too many entries.
     """
     check_plan(release.plan, counts_everybody=False)
     std, answers = release.noise_std, np.asarray(release.answers)
@@ -156,7 +156,7 @@ def _square_norm(matrix: FloatArray) -> float:
 
 
 def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
-    """Check that releases of a plan have synthetic records.
+    """Check that releases of a plan have synthetic rows.
 
     Args:
         plan: The plan.
@@ -164,7 +164,7 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
 
     Raises:
         WorkloadError: A query uses a measure, the unit of privacy has public totals of several
-            groups of records, or no query counts all rows.
+            groups of rows, or no query counts all rows.
     """
     for name in list_measures(plan.domain, plan.workload.attributes):
         raise WorkloadError(
@@ -186,7 +186,7 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
 
 
 def _check_total(total: float) -> float:
-    """Raise WorkloadError unless a number of records is positive and finite."""
+    """Raise WorkloadError unless a number of rows is positive and finite."""
     is_number = isinstance(total, (int, float, np.integer, np.floating))
     if not is_number or isinstance(total, bool) or not 0 < total < math.inf:
         raise WorkloadError(f"total {total!r} is not a positive number of rows")
@@ -194,7 +194,7 @@ def _check_total(total: float) -> float:
 
 
 def find_total(release: Release) -> float:
-    """Find the number of records: a public one, or else the estimate.
+    """Find the number of rows: a public one, or else the estimate.
 
     Raises:
         WorkloadError: No group counts everybody.
@@ -206,7 +206,7 @@ def find_total(release: Release) -> float:
 
 
 def _check_estimate(release: Release) -> float:
-    """Find the number of records, or raise WorkloadError if the estimate is not positive."""
+    """Find the number of rows, or raise WorkloadError if the estimate is not positive."""
     estimate = find_total(release)
     if estimate <= 0:
         raise WorkloadError(
@@ -217,7 +217,7 @@ def _check_estimate(release: Release) -> float:
 
 
 def _count_everybody(workload: Workload) -> dict[str, AnyArray] | None:
-    """Find coefficients of a group's answers whose sum counts each record once.
+    """Find coefficients of a group's answers whose sum counts each row once.
 
     Any group will do, as all estimates come from one reconstruction.
     """

@@ -50,7 +50,7 @@ STRUCTURES = "structures.xml"
 _SCHEME = "CS_RELEASE"
 
 _GROUP = "QUERY_GROUP"
-"""The dimension that every data structure has, so that the total of all records has one too."""
+"""The dimension that every data structure has, so that the total of all rows has one too."""
 
 _MEASURE = "OBS_VALUE"
 

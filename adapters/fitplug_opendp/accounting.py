@@ -26,7 +26,7 @@ def dp_event(plan: Plan) -> Any:
         The event.
 
     Raises:
-        BudgetError: Neighbours replace a record.
+        BudgetError: Neighbours replace a row.
         ImportError: dp_accounting is not installed.
     """
     if not isinstance(plan.unit, AddRemove):

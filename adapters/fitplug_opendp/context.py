@@ -79,7 +79,7 @@ def as_query(query: Any) -> Any:
 
 
 def preflight(context: Any, measurement: Any) -> None:
-    """Raise an error if the context would refuse this measurement; the context is asked nothing.
+    """Raise an error if the context would refuse this measurement, without a query.
 
     A privacy filter that refuses a query is exhausted by it for good, and all that is left of its
     budget is lost, so check first.

@@ -23,7 +23,7 @@ class CountedRows:
     """The rows that a release was counted from, in public words.
 
     Attributes:
-        rows: How rows were weighted and filtered (`Tables.rows`); None if each is one record.
+        rows: How rows were weighted and filtered (`Tables.rows`); None if each counts once.
         limited: Whether the count enforced the limit on the records of a person, or the publisher
             declared it.
     """
@@ -38,15 +38,15 @@ class CountedRows:
 
     def __str__(self) -> str:
         limited = ", limited per person" if self.limited == "enforced" else ""
-        return f"{self.rows or 'each row is one record'}{limited}"
+        return f"{self.rows or 'each row counts once'}{limited}"
 
 
 ALL_ROWS = CountedRows(None, "declared")
-"""All rows, each of which is one record."""
+"""All rows, each of which counts once."""
 
 
 def find_limit(tables: Tables) -> Limited:
-    """Return "enforced" if the count kept only so many records of each person, else "declared"."""
+    """Return "enforced" if the count kept only so many rows of each person, else "declared"."""
     return "declared" if tables.unit is None else "enforced"
 
 
@@ -221,7 +221,7 @@ def check_replaced_rows(plan: Plan, rows: str | None) -> None:
 
     Args:
         plan: The plan.
-        rows: How rows are weighted and filtered, in words; None if each is one record.
+        rows: How rows are weighted and filtered, in words; None if each counts once.
 
     Raises:
         TablesError: Rows are weighted or filtered, and neighbours replace a record.
@@ -229,7 +229,7 @@ def check_replaced_rows(plan: Plan, rows: str | None) -> None:
     if isinstance(plan.unit, ReplaceOne) and rows is not None:
         raise TablesError(
             f"the counts use weights or a filter ({rows}), which the plan's unit of privacy "
-            f"({plan.unit}) does not protect. Count all rows, one record each, or design the "
+            f"({plan.unit}) does not protect. Count all rows once each, or design the "
             "plan for fp.AddRemove(records=2), which also covers replaced rows."
         )
 

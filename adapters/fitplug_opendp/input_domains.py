@@ -5,15 +5,15 @@ They are defined on every member of their domains; the only refusals depend on w
 all neighbours. No error of theirs carries anything of the data, as OpenDP puts the full traceback
 of an exception into its own.
 
-OpenDP's distances count records. A plan for k records of a person, anywhere, costs (d / k)^2 rho
-for d records that are added or removed in any way: |A v| is at most d times the longest column. A
-plan for one record replaced costs d^2 rho where d records are replaced, `change_one_distance()`.
-The number of records is then the same in both data sets, and a release holds it.
+OpenDP's distances count rows. A plan for k rows of a person, anywhere, costs (d / k)^2 rho
+for d rows that are added or removed in any way: |A v| is at most d times the longest column. A
+plan for one row replaced costs d^2 rho where d rows are replaced, `change_one_distance()`.
+The number of rows is then the same in both data sets, and a release holds it.
 
-This is not so where a unit says more. Records that are each in another cell, of the domain or of
+This is not so where a unit says more. Rows that are each in another cell, of the domain or of
 an attribute, are at OpenDP's distance k from data in which they all lie in one cell. Also Bounds
-per group do not suffice: they hold as well where some records are added and others are removed,
-and such a difference v is not one of the unit. And a record that is replaced may leave its
+per group do not suffice: they hold as well where some rows are added and others are removed,
+and such a difference v is not one of the unit. And a row that is replaced may leave its
 region.
 """
 
@@ -57,7 +57,7 @@ def check_unit_is_measurable(unit: Unit) -> None:
 
 
 def is_replacement(metric: Any) -> bool:
-    """Return whether a metric counts records that are replaced."""
+    """Return whether a metric counts rows that are replaced."""
     return bool(metric == import_opendp().change_one_distance())
 
 
@@ -133,11 +133,11 @@ class TablesDescriptor:
 def tables_domain(plan: Plan, *more: Plan) -> Any:
     """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
 
-    Its metric is symmetric_distance(), where d_in is the number of records added to or removed from
-    the one histogram that the tables are marginals of, also where tables hold the shares of records
+    Its metric is symmetric_distance(), where d_in is the number of rows added to or removed from
+    the one histogram that the tables are marginals of, also where tables hold the shares of rows
     that measures divide. For plans of `fp.ReplaceOne()` it is change_one_distance(), where d_in is
-    the number of records of this histogram that are replaced by others. Tables may be refused for
-    not holding whole records; neighbours of such tables do not hold whole records either. OpenDP's
+    the number of rows of this histogram that are replaced by others. Tables may be refused for
+    not holding whole rows; neighbours of such tables do not hold whole rows either. OpenDP's
     feature "honest-but-curious" must be switched on; this function never does it.
 
     Args:
@@ -206,8 +206,8 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
 
     Returns:
         A function of the counts of all cells, in C order, that returns exact answers (n,). Its
-        error for a vector of another length does not tell that length: if the vector holds records
-        by mistake, the length is the number of records.
+        error for a vector of another length does not tell that length: if the vector holds rows
+        by mistake, the length is the number of rows.
 
     Raises:
         ValueError: The plan cannot be run on this domain, or under this metric.
@@ -268,7 +268,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
         attributes_by_size: dict[int, AttributeSet] = {}
-        # Vectors of measures would not hold counts of records, and their distances no records.
+        # Vectors of measures would not hold counts of rows, and their distances no rows.
         whole = [] if list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
         for names in (plan.workload.attributes, *whole):
             size = math.prod(get_shape(plan.domain, names))

@@ -28,16 +28,16 @@ from fitplug_opendp.input_domains import check_metric_of_tables, tables_domain
 
 
 def upper_records(bounds: Sequence[Any]) -> int:
-    """Return the largest number of records that differ where all of these Bounds hold.
+    """Return the largest number of rows that differ where all of these Bounds hold.
 
-    If at most g groups by some columns differ, and at most p records in each group, at most g p
-    records differ. The two limits may be in different Bounds, as each step of truncation adds one.
+    If at most g groups by some columns differ, and at most p rows in each group, at most g p
+    rows differ. The two limits may be in different Bounds, as each step of truncation adds one.
 
     Args:
         bounds: OpenDP's Bounds.
 
     Raises:
-        ValueError: The number of records is not limited.
+        ValueError: The number of rows is not limited.
     """
     groups: dict[Any, list[int]] = defaultdict(list)
     per_group: dict[Any, list[int]] = defaultdict(list)
@@ -61,7 +61,7 @@ def upper_records(bounds: Sequence[Any]) -> int:
 def _identify_columns(by: Sequence[Any], number: int) -> Any:
     """Return what identifies the groups of a Bound: other expressions than columns, by its number.
 
-    Two expressions may print the same and group records differently, and two columns do not.
+    Two expressions may print the same and group rows differently, and two columns do not.
     """
     if all(expression.meta.is_column() for expression in by):
         return frozenset(expression.meta.output_name() for expression in by)
@@ -69,7 +69,7 @@ def _identify_columns(by: Sequence[Any], number: int) -> Any:
 
 
 def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
-    """Count the records of a LazyFrame, or their shares, into the tables that the plan needs.
+    """Count the rows of a LazyFrame, or their shares, into the tables that the plan needs.
 
     Args:
         plan: The plan.
@@ -156,10 +156,10 @@ _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
 
-    A record is in no table if its value on an attribute of the workload is null or outside the
-    domain, and the attribute has no cell for other values. One record more or less changes the
-    tables by one record, or not at all, and the map says so; in tables with measures, by the
-    shares of one record, whatever its values are. For Bounds it gives the least product
+    A row is in no table if its value on an attribute of the workload is null or outside the
+    domain, and the attribute has no cell for other values. One row more or less changes the
+    tables by one row, or not at all, and the map says so; in tables with measures, by the
+    shares of one row, whatever its values are. For Bounds it gives the least product
     of per_group and num_groups by the same columns. A frame that cannot be computed fails with an
     error that says nothing of it, so give data that is read and checked.
 
@@ -174,10 +174,10 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
 
     Returns:
         A Transformation into `tables_domain(plan)` under symmetric_distance(). For a plan of
-        `fp.ReplaceOne()` the metric is change_one_distance() before and after.
+        `fp.ReplaceOne()`, the input and the output metric are change_one_distance().
 
     Raises:
-        ValueError: The domain or the metric is another one; or records may be replaced, and an
+        ValueError: The domain or the metric is another one; or rows may be replaced, and an
             attribute has no cell for values outside the domain.
     """
     dp = import_opendp()
@@ -203,7 +203,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
             lambda d_in: d_in,
         )
     if str(input_metric.type) != _FRAME_METRIC:
-        # OpenDP casts the metric itself: one record changed is one removed and one added.
+        # OpenDP casts the metric itself: one row changed is one removed and one added.
         bounded = dp.t.make_stable_lazyframe(input_domain, input_metric, empty, MO=_FRAME_METRIC)
         return bounded >> then_tables(plan)
     return dp.t.make_user_transformation(
@@ -232,7 +232,7 @@ def then_tables(plan: Plan) -> Any:
 
 
 def _check_metric(dp: Any, metric: Any) -> None:
-    """Raise ValueError unless records of a LazyFrame can be counted under this metric."""
+    """Raise ValueError unless rows of a LazyFrame can be counted under this metric."""
     known = (
         dp.symmetric_distance(),
         dp.change_one_distance(),
@@ -247,7 +247,7 @@ def _check_metric(dp: Any, metric: Any) -> None:
 
 
 def _check_replacements(plan: Plan, metric: Any) -> None:
-    """Raise ValueError unless a replaced row leaves the number of counted records as it is."""
+    """Raise ValueError unless a replaced row leaves the number of counted rows as it is."""
     check_metric_of_tables(plan.unit, metric)
     strict = list_names_without_other(plan.domain, plan.workload.attributes)
     if strict:

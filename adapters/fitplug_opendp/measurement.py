@@ -29,8 +29,8 @@ def make_fitness_for_use(
     """Make a Measurement that answers the plan's workload.
 
     The map is rho = (d_in * Delta / (k * scale))^2 / 2, in rationals, rounded up, for a plan whose
-    unit of privacy is k records of a person. For d_in = k and scale 1 it gives `plan.rho`. For a
-    plan of `fp.ReplaceOne()` k is 1, and d_in is the number of records replaced, under
+    unit of privacy is k rows of a person. For d_in = k and scale 1 it gives `plan.rho`. For a
+    plan of `fp.ReplaceOne()` k is 1, and d_in is the number of rows replaced, under
     change_one_distance() on Tables or a LazyFrame. Plans for other units are refused: see
     `fitplug_opendp.input_domains`. The input may be
 
@@ -48,13 +48,13 @@ def make_fitness_for_use(
 
     Args:
         input_domain: One of these domains.
-        input_metric: A metric in which d_in counts records added or removed, or replaced.
+        input_metric: A metric in which d_in counts rows added or removed, or replaced.
         plan: The plan, from `fitplug.design`.
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:
         A Measurement under zCDP. When it is invoked, it returns a `fitplug.Release`, whose rho is
-        for one person in the plan's unit of privacy: design the plan for as many records as the
+        for one person in the plan's unit of privacy: design the plan for as many rows as the
         context's privacy unit has.
 
     Raises:

@@ -14,6 +14,7 @@ release = __version__
 extensions = ["myst_parser", "sphinx_copybutton", "mathml", "theory_links"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+smartquotes_action = "qe"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "fitplug theory"

@@ -10,8 +10,8 @@ import sys
 import fitplug as fp
 
 UNITS = {
-    "1 record": fp.AddRemove(),
-    "1 record replaced": fp.ReplaceOne(),
+    "1 row": fp.AddRemove(),
+    "1 row replaced": fp.ReplaceOne(),
     "3, one a year": fp.AddRemove(records=3, once_per="YEAR"),
     "3 anywhere": fp.AddRemove(records=3),
     "9, one a year": fp.AddRemove(records=9, once_per="YEAR"),
@@ -23,7 +23,7 @@ UNITS = {
 def main(plan_path: str) -> None:
     workload = fp.Plan.load(plan_path).workload
     one = fp.design(workload, tolerance=2e-3).rho
-    print(f"{'records of a woman':24} {'rho':>7} {'of one record':>13} {'epsilon':>7} {'gap':>8}")
+    print(f"{'rows per woman':24} {'rho':>7} {'of one row':>13} {'epsilon':>7} {'gap':>8}")
     for name, unit in UNITS.items():
         plan = fp.design(workload, unit=unit, tolerance=2e-3)
         epsilon = plan.epsilon(1e-9)

@@ -40,25 +40,24 @@ def release(
         release = fp.release(plan, tables, ledger=ledger, key="2024")
         release = fp.release(plan, "people/", "release/", ledger=ledger, key="2025")
 
-    The ledger and the plan refuse what they refuse before any row is read, and the ledger is
-    charged before any noise is drawn. OpenDP draws the noise, after its sampler was tested with
-    known answers. A refusal charges and draws nothing.
+    The ledger and the plan are checked before any row is read, and the ledger is charged before
+    any noise is drawn. OpenDP draws the noise, after a test of its sampler. A refused call charges
+    and draws nothing.
 
-    **In memory** (no folder), the answers are lost with the process. If a process was killed before
-    it had the noise, the same call with the same key releases at no further cost. Once the noise
-    was drawn, the key is refused.
+    **In memory** (no folder), the answers are lost with the process. If the process was killed
+    before the noise was drawn, repeat the call with the same key, at no further cost. Afterwards
+    the key is refused.
 
-    **Into a folder** the release happens exactly once: with a ledger, the same call finishes a run
-    that was killed, or finds the folder, at no further cost. The folder is what `Release.save`
-    writes.
+    **Into a folder**, the release happens exactly once. With a ledger, the same call finishes a
+    run that was killed, or finds the finished folder, at no further cost. The folder is what
+    `Release.save` writes.
 
-    **Of a source**, or with `client`, it is made in parts of about a million answers, on threads or
-    on a cluster. Each part is durable before the next step, and whoever writes it first decides
-    what it holds, so that a task that runs twice never publishes a second draw. A run that is
-    resumed draws only what is missing. It counts again, and is refused if the data have changed
-    since, as answers from two datasets would cost more than was charged. For this, a secret is kept
-    in `key_file` until the release is published. Exact counts of more than 2^24 cells never come to
-    one process: they stay next to the folder, encrypted, until then.
+    **From a source**, or with `client`, the release is made in parts of about a million answers,
+    on threads or a cluster. If a part is drawn twice, the copy that is written first counts. A
+    repeated run draws only the missing parts. It counts again, and is refused if the data have
+    changed, because answers from two data sets would cost more than was charged. A secret in
+    `key_file` makes this possible until the release is published. Exact counts of more than 2^24
+    cells stay next to the folder until then, encrypted.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -68,25 +67,25 @@ def release(
             store. None for a release in memory.
         ledger: The ledger that is charged rho, once, before any noise is drawn. It keeps with the
             charge what the plan costs each cell.
-        key: The name of the release in the ledger. Without a key, each release in memory is
-            another one, and the plan, its cost and the folder identify a release into a folder.
+        key: The name of the release in the ledger. Without a key, each call in memory is a new
+            release, and the plan, its cost and the folder identify a release into a folder.
         client: A dask.distributed Client that counts, draws and writes; None for this process.
-        covered_by: The key or the number of an earlier charge. Nothing is charged then, if at no
-            cell the costs add up to more than that charge; see `Ledger.charge_covered`. Both
-            releases must have counted the same rows: tables whose rows of a person were chosen by
-            a hash, or whose rows were weighted or filtered, must be the tables of that charge.
+        covered_by: The key or the number of an earlier charge. Nothing is charged if in no cell
+            the costs add up to more than that charge; see `Ledger.charge_covered`. Both releases
+            must use the same rows: if rows were limited per person, weighted or filtered, they
+            must use the same tables.
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
         again: For a release into a folder without a key, whether to make another draw of a plan
             that the ledger has a release of.
         replace: Whether an earlier release in the folder is kept next to it under another name. It
-            needs a ledger, as nothing else counts the draws. If not, a folder that holds a release
-            is refused.
+            needs a ledger, because nothing else counts the draws. Otherwise a folder that holds a
+            release is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target names none.
-        key_file: The file of the secret of a release in parts, which is drawn if there is none, and
-            removed when the release is published. It must not lie next to the folder. If left out,
-            it is a file in the account of this user, so that only this user finishes the release,
-            and on this machine.
+        key_file: The file of the secret of a release in parts, which is created if missing, and
+            removed when the release is published. It must not lie next to the folder. By default
+            it is in the account of this user, so only this user can finish the release, on this
+            machine.
         folder_options: How the store of the folder's URL is reached, such as credentials.
         progress: True shows a percentage on stderr; a callable receives (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.

@@ -1,4 +1,4 @@
-"""Columns: values of records in memory, which a dict, a data frame or an Arrow table holds.
+"""Columns: values of rows in memory, which a dict, a data frame or an Arrow table holds.
 
 No library of data frames is imported here: a user with a frame has imported its library already.
 Objects of other types may be rows of data. Errors must not quote what a row holds, so they name
@@ -30,7 +30,7 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
     """List the names of the columns of a mapping, a pandas or Polars frame or an Arrow table.
 
     Args:
-        columns: The records.
+        columns: The rows.
 
     Raises:
         DataError: If it is something else, or a name is not a string. The message names types only.
@@ -84,7 +84,7 @@ _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?")
 
 
 def can_name_columns(words: Sequence[str]) -> bool:
-    """Judge whether words can be the names of columns; the values of a record seldom can.
+    """Judge whether words can be the names of columns; the values of a row seldom can.
 
     Args:
         words: The first line of a file, or the names of a frame's columns.
@@ -114,7 +114,7 @@ def count_values(named: str, column: Any) -> int:
 
     Args:
         named: How the message names the column.
-        column: What the records have as this column.
+        column: What the rows have as this column.
 
     Raises:
         DataError: If the column is not a list or array with one axis.

@@ -56,7 +56,7 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
     # In floating point, which cannot wrap; far more exact than this bound needs.
     total, shares = float(array.sum(dtype=np.float64)), count_shares(domain, names)
     if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
-        counted = "2**53 records" if shares == 1 else "2**58 shares of records"
+        counted = "2**53 rows" if shares == 1 else "2**58 shares of rows"
         raise TablesError(
             f"table {names} counts more than {counted}, and integers would overflow. Count fewer "
             "rows."

@@ -1,4 +1,4 @@
-"""Records in no table: how many there are, and by which attribute. Confidential: never printed."""
+"""Rows in no table: how many there are, and by which attribute. Confidential: never printed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fitplug.numeric import BoolArray
 
 @dataclass(frozen=True, repr=False)
 class OutsideCounts:
-    """Exact numbers of the records that are in no table. They are confidential.
+    """Exact numbers of the rows that are in no table. They are confidential.
 
     Attributes:
-        names: The attributes that leave records out, in the domain's order.
-        by_attribute: For each of them, the number of records whose value is in no cell. A record
+        names: The attributes that leave rows out, in the domain's order.
+        by_attribute: For each of them, the number of rows whose value is in no cell. A row
             may be in several of these numbers.
-        in_no_table: The number of records that are in at least one of them.
+        in_no_table: The number of rows that are in at least one of them.
 
     Raises:
-        TablesError: The numbers cannot be of any records.
+        TablesError: The numbers cannot be of any rows.
     """
 
     names: tuple[str, ...]
@@ -55,7 +55,7 @@ class OutsideCounts:
         used: Sequence[str],
         weights: Counts | None = None,
     ) -> OutsideCounts:
-        """Count the records of rows that are in no table.
+        """Count the rows that are in no table.
 
         Args:
             domain: The domain of the counts.
@@ -72,7 +72,7 @@ class OutsideCounts:
 
 
 def _add_up(rows: BoolArray, weights: Counts | None) -> int:
-    """Add up the records of some rows (n,), exactly: int64 could wrap, and no error may tell."""
+    """Add up the weights of some rows (n,), exactly: int64 could wrap, and no error may tell."""
     if weights is None:
         return int(rows.sum())
     chosen = weights[rows]

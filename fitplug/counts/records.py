@@ -1,6 +1,6 @@
-"""Records in memory: which rows are counted, how many records each stands for, and their cells.
+"""Rows in memory: which of them are counted, how many times, and their cells.
 
-A row is one record, unless a column of weights says how many records it stands for. If there are
+A row counts once, unless a column of weights says how many times. If there are
 filters, only rows are counted that hold, in each column that a filter names, one of its values.
 Weights and filters are public: they consist of names of columns, and of values that a user gives
 and that are never read from the rows.
@@ -35,7 +35,7 @@ from fitplug.errors import DataError, DomainError, InputError
 from fitplug.numeric import AnyArray, BoolArray, IntArray, read_array
 
 MOST_WEIGHT = 2**40
-"""The most records that one row stands for; a larger weight counts as this one."""
+"""The most times that one row counts; a larger weight counts as this one."""
 
 Value: TypeAlias = str | int | bool | datetime.date
 Where: TypeAlias = Mapping[str, Value | Collection[Value]]
@@ -46,11 +46,11 @@ _VALUE_TYPES = (str, int, bool, datetime.date)
 
 @dataclass(frozen=True)
 class Weight:
-    """The number of records that a row stands for, an integer from 0 to MOST_WEIGHT.
+    """How many times a row counts, an integer from 0 to MOST_WEIGHT.
 
     A column of weights is read as a column of an attribute is: the codes are the weights. Null and
     numbers below 0 count as 0, and numbers above MOST_WEIGHT as MOST_WEIGHT. So no weight is
-    refused because of its value, and one record more in a row changes the counts by at most one.
+    refused because of its value, and one person more in a row changes the counts by at most 1.
     """
 
     value_type: ClassVar[type] = int
@@ -59,14 +59,14 @@ class Weight:
     integer_span: ClassVar[tuple[int, int] | None] = None
 
     def codes(self, values: npt.ArrayLike) -> Codes:
-        """Compute the numbers of records that rows stand for.
+        """Compute how many times rows count.
 
         Args:
             values: Integers and nulls, shape (n,). Floats are refused, as none of them should
                 become a count silently.
 
         Returns:
-            The numbers of records (n,).
+            The numbers (n,).
 
         Raises:
             DataError: If a value is neither an integer nor null.
@@ -189,14 +189,14 @@ def check_weight(
     """Refuse a column of weights that is used for something else, too.
 
     Args:
-        weight: The name of the column of weights, or None if each row is one record.
+        weight: The name of the column of weights, or None if each row counts once.
         filters: Which rows are counted.
         used: The attributes that are counted.
         person: The columns that identify persons, if there are any.
 
     Raises:
         DomainError: If the column is one of those counted or filtered by, or has no name.
-        InputError: If persons are distinguished, as a row of several records is not one person's.
+        InputError: If persons are distinguished, as a row with a weight stands for several people.
     """
     if weight is None:
         return
@@ -209,18 +209,18 @@ def check_weight(
         )
     if weight in filters:
         raise DomainError(
-            f"where cannot use {weight!r}, the weight column: one row more or less would change "
-            "whether all rows with this weight count. Leave it out of where."
+            f"where cannot use {weight!r}, the weight column: one person more or less would change "
+            "whether the whole row counts. Leave it out of where."
         )
     if person:
         named = person[0] if len(person) == 1 else [*person]
         raise InputError(
-            f"give weight = {weight!r} or person = {named!r}, not both: a row that stands for "
-            "several rows does not belong to one person"
+            f"give weight = {weight!r} or person = {named!r}, not both. A row with a weight "
+            "stands for several people."
         )
 
 
-_STANDS_FOR = "each row stands for "
+_COUNTS = "each row counts "
 
 
 def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
@@ -233,11 +233,11 @@ def describe_rows(weight: str | None, filters: Filters, most: int | None = None)
             all are named, so that different weights and filters have different words.
 
     Returns:
-        The words, or None if each row is one record and all rows are counted.
+        The words, or None if each row counts once and all rows are counted.
     """
     parts = []
     if weight is not None:
-        parts.append(f"{_STANDS_FOR}{_quote_name(weight)} records")
+        parts.append(f"{_COUNTS}{_quote_name(weight)} times")
     if filters:
         conditions = [
             f"{_quote_name(name)} is {_list_values(_list_chosen(attribute), most)}"
@@ -252,8 +252,8 @@ def _list_chosen(attribute: Categories | ChosenDays) -> Sequence[Value]:
 
 
 def is_weighted(rows: str | None) -> bool:
-    """Return whether rows stand for several records each, by the words of `describe_rows`."""
-    return rows is not None and rows.startswith(_STANDS_FOR)
+    """Return whether rows count several times each, by the words of `describe_rows`."""
+    return rows is not None and rows.startswith(_COUNTS)
 
 
 def _quote_name(name: str) -> str:
@@ -296,8 +296,8 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} has other values than {TYPE_NAMES[codec.value_type]}, the "
-                "type of the values in where. Convert the column or change where."
+                f"column {name!r} does not hold {TYPE_NAMES[codec.value_type]}, the type of the "
+                "values in where. Convert the column or change where."
             )
         inside &= codes != OUTSIDE
     return inside
@@ -305,13 +305,13 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
 
 @dataclass(frozen=True, eq=False)
 class EncodedRecords:
-    """The cells of records, row by row. They are confidential.
+    """The cells of each row. They are confidential.
 
     Attributes:
         count: The number of rows.
         codes: The cells (count,) on each attribute, -1 for values that have none.
-        weights: The number of records (count,) that each row stands for; None if it is one.
-        rows: How rows were understood, in words; None if each is one record and no row is left out.
+        weights: How many times each row counts (count,); None if once.
+        rows: How rows were understood, in words; None if each counts once and none is left out.
     """
 
     count: int
@@ -328,13 +328,13 @@ def encode_records(
     weights: str | npt.ArrayLike | None = None,
     where: Where | None = None,
 ) -> EncodedRecords:
-    """Compute the cells of records, without those that filters leave out.
+    """Compute the cells of the rows that filters do not leave out.
 
     Args:
         domain: The domain that has the attributes.
         columns: A mapping, a data frame or an Arrow table, with a column for each attribute.
         used: The attributes to encode.
-        weights: The number of records that each row stands for, or the name of their column.
+        weights: How many times each row counts, or the name of the column with these numbers.
         where: Which rows are counted.
 
     Raises:

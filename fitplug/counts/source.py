@@ -79,32 +79,31 @@ class Source:
             a URL of a store (`s3://bucket/people/`). In a folder all files at any depth are read
             that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
             below names that start with "_" or "."; all must be of one format. Folders named
-            `key=value` make `key` an attribute, whose values the domain types. The domain also
-            types the text of CSV files, whose first line must name the columns, with commas
-            between them: text that spells no value of the attribute's type is a value outside the
-            domain, and an empty value is null (a quoted one is the empty string).
+            `key=value` make `key` a column. CSV files have commas, and the names of the columns in
+            the first line. The domain sets the types of folder keys and CSV values: text that
+            spells no value of the attribute's type is outside the domain, and an empty value is
+            null (a quoted one is the empty string).
 
             Or a `DeltaTable` or `IcebergTable`; a dask.dataframe, or delayed frames of pandas,
             Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a DataFrame of pandas
             or Polars, a LazyFrame of Polars or a relation of DuckDB. Tables, readers, frames and
             relations are streams that one process reads: they cannot be counted on a cluster.
-        where: {column: value, or values}: only rows that hold one of the values in each of these
-            columns are counted, and only they compete for a person's k. Values are strings,
-            integers, booleans or dates, of one type a column, which say how its values are read,
-            as attributes do; null never matches. The columns may be attributes, folder keys (files
-            in folders of other keys are not read) or neither.
-        weight: A column of integers that says how many records each row stands for, if rows are
-            aggregates. Null counts as 0, a number below 0 as 0, and one above 2^40 as 2^40, as
-            what rows hold may not cause an error. One person more adds 1 to one row, so that rho
-            is the same as for single rows; this does not hold for a survey's sampling weights. It
-            cannot be combined with `person`, whose rows are single.
+        where: {column: value, or values}: count only rows that hold one of the values in each of
+            these columns. Other rows do not use up a person's limit. The values of a column are
+            strings, integers, booleans or dates, all of one type, which decides how the column is
+            read. Null never matches. The columns may be attributes, folder keys (files in folders
+            with other values are not read) or neither.
+        weight: A column of integers, the number of people that each row stands for. Null and
+            numbers below 0 count as 0, and numbers above 2^40 as 2^40, because no value of a row
+            may cause an error. One person more adds 1 to one row, so rho is the same as for single
+            rows. Do not use a survey's sampling weights. Not together with `person`.
         person: The column that identifies persons, or the columns that do so together, such as
             `["household", "line"]`. No more rows of each person are counted than the unit of
-            privacy allows. A keyed hash of the person's rows decides which ones. Rows that lack an
-            identifier, or a part of it, are left out.
+            privacy allows; a keyed hash chooses them. Rows without an identifier, or a part of it,
+            are left out.
         zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
-            also text with an offset, such as "2020-12-31T23:30Z". Without it such text counts on
-            the day that it shows, and columns of the type of such times are refused.
+            also text with an offset, such as "2020-12-31T23:30Z". Without `zone`, such text counts
+            on the day that it shows, and columns of times with a zone are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.
         columns: {attribute: column}: the columns of attributes that have another name in the data.
@@ -254,8 +253,8 @@ class Preview:
         rows_are: A sentence that says how rows are understood.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
             without checksums, in which damage may not be noticed.
-        counts: If each row is taken for one record, the columns that by their names and types may
-            say of how many records the row is an aggregate.
+        counts: If each row counts once, the columns that by their names and types may
+            say of how many rows the row is an aggregate.
     """
 
     files: int
@@ -266,7 +265,7 @@ class Preview:
     cells: int
     memory: int
     left_out: int = 0
-    rows_are: str = "each row is one record"
+    rows_are: str = "each row counts once"
     counts: tuple[str, ...] = ()
     without_checksums: int = field(default=0, compare=False)
 

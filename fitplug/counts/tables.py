@@ -54,7 +54,7 @@ class Tables(Mapping[AttributeSet, Counts]):
 
     Raises:
         TablesError: If a table has negative counts, counts that are not integers, another shape, an
-            unknown attribute or more than 2**53 records; if one is given twice; or if they are not
+            unknown attribute or more than 2**53 rows; if one is given twice; or if they are not
             marginals of one histogram, so that estimates from them would be biased.
 
     Attributes:
@@ -175,7 +175,7 @@ class Tables(Mapping[AttributeSet, Counts]):
                 or a table of Arrow. Nulls, categories and nullable integers of these libraries are
                 understood. Other objects are refused, as they may be rows, which no error may show.
             tables: The attribute sets to count, for instance `plan.tables`.
-            weights: The number of records that each row stands for, integers (n,) or the name of
+            weights: How many times each row counts, integers (n,) or the name of
                 their column, if rows are aggregates. Do not give the sampling weights of a survey:
                 there a row is one person, who would count many times.
             where: The value, or the values, by the name of a column, which need not be an
@@ -185,7 +185,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         Raises:
             DataError: If a column is missing, or its values have another type or number.
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
-            TablesError: If the rows stand for more than 2**53 records.
+            TablesError: If the rows count more than 2**53 times.
 
         Example:
             >>> rows = {"sex": ["1", "2", "2"], "age": [0, 3, 9]}
@@ -225,11 +225,11 @@ class Tables(Mapping[AttributeSet, Counts]):
             codes: The codes (rows,) on each attribute that the tables use, -1 for outside.
             tables: The attribute sets to count.
             records: The number of rows.
-            weights: The number of records (rows,) that each row stands for, if not one.
+            weights: How many times each row counts (rows,), if not once.
             rows: How rows were understood, as for `Tables`.
 
         Raises:
-            TablesError: If the rows stand for more than 2**53 records.
+            TablesError: If the rows count more than 2**53 times.
 
         Example:
             >>> codes = {"sex": np.array([0, 1, 1])}
@@ -246,7 +246,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Before they are added up as integers, and in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the rows stand for more than 2**53 records, and integers would overflow. "
+                "the rows count more than 2**53 times, and integers would overflow. "
                 "Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}
@@ -329,14 +329,14 @@ def _count_table(
     n: int,
     weights: Counts | None,
 ) -> Counts:
-    """Count rows in the cells of a table; with measures, the shares of their records.
+    """Count rows in the cells of a table; with measures, their shares.
 
     Args:
         domain: The domain.
         names: The axes of the table.
         codes: The codes (n,) of the rows on each of them.
         n: The number of rows.
-        weights: The number of records that each row stands for (n,), if not one.
+        weights: How many times each row counts (n,), if not once.
 
     Raises:
         TablesError: If the table would hold more than 2**58 shares.
@@ -364,7 +364,7 @@ def _count_table(
 
 
 def _count_cells(cells: Counts, size: int, weights: Counts | None) -> Counts:
-    """Count the records in each cell, shape (size,), of rows with these cells and weights (n,)."""
+    """Count the rows in each cell, shape (size,), by their cells and weights (n,)."""
     if weights is None:
         return np.bincount(to_positions(cells), minlength=size).astype(np.int64)
     counts = np.zeros(size, dtype=np.int64)

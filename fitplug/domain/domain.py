@@ -305,7 +305,7 @@ _NOT_COVERED = (
 
 
 def describe_measures(domain: Domain, names: Collection[str]) -> tuple[str, ...]:
-    """Describe in sentences what becomes of the values of measures.
+    """Describe in sentences how values of measures are clamped and rounded.
 
     Args:
         domain: The domain.

@@ -81,7 +81,7 @@ class Strategy:
         """Make a strategy from the covariance of its noise (the paper's Sigma).
 
         Args:
-            sigma: Shape (k, k), symmetric and positive definite, in squared records.
+            sigma: Shape (k, k), symmetric and positive definite, in squared rows.
             basis: B, shape (k, d): the queries that this noise is added to. Without it the noise
                 is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
             name: The name in summaries and plots.
@@ -295,7 +295,7 @@ def _plot_evaluations(shown: list[Evaluation]) -> Figure:
                 [largest[g] for g in groups], at, "o", color=colour, ms=5, label=shorten(name)
             )
         right.set_yticks(places, [shorten(name) for name in groups])
-        units = "the quantity's own units" if _asks_sums(plan) else "records"
+        units = "the quantity's own units" if _asks_sums(plan) else "rows"
         right.set(xscale="log", xlabel=f"largest std ({units}), at the least rho")
         separate_thousands(right.xaxis)
         label_powers(right)
@@ -309,4 +309,4 @@ def _list_largest_stds(variances: Mapping[str, FloatArray], factor: float) -> di
 
 def _asks_sums(plan: Plan) -> bool:
     """Return whether some group asks for sums of a measure."""
-    return any(quantity != "records" for quantity in plan.workload.groups.list_quantities())
+    return any(quantity != "rows" for quantity in plan.workload.groups.list_quantities())

@@ -222,7 +222,7 @@ def find_costliest_neighbours(
     Args:
         A: The strategy matrix, shape (p, d).
         workload: Its attributes' cells are the columns.
-        unit: Records added or removed anywhere, or one record replaced.
+        unit: Rows added or removed anywhere, or one row replaced.
 
     Returns:
         The largest |A v|, and the cell or the two cells at which it is attained.

@@ -122,11 +122,13 @@ def add(left: Value, right: Value, token: Token) -> Value:
     for value, other in ((left, right), (right, left)):
         if isinstance(value, dict) and isinstance(other, float):
             raise WorkloadError(
-                f"cannot add a number to counts at column {token.column}. Multiply by it instead."
+                f"cannot add a number to counts at character {token.column}. Multiply by it "
+                "instead."
             )
         if isinstance(value, dict) and isinstance(other, Quotient):
             raise WorkloadError(
-                f"cannot add a ratio to counts at column {token.column}. Estimate each separately."
+                f"cannot add a ratio to counts at character {token.column}. Estimate each "
+                "separately."
             )
         if isinstance(value, Quotient) and isinstance(other, float):
             # a / b + c = (a + c b) / b, of which the interval is exact, too.
@@ -152,7 +154,8 @@ def multiply(left: Value, right: Value, token: Token) -> Value:
             return scale(other, factor)
     if isinstance(left, dict) and isinstance(right, dict):
         raise WorkloadError(
-            f"cannot multiply counts by counts at column {token.column}. Estimate each separately."
+            f"cannot multiply counts by counts at character {token.column}. Estimate each "
+            "separately."
         )
     a, b = _make_formula(left), _make_formula(right)
     moved = [summand.move(len(a.sums)) for summand in b.summands]
@@ -168,21 +171,23 @@ def divide(left: Value, right: Value, token: Token) -> Value:
     """
     if isinstance(right, float):
         if right == 0.0:
-            raise WorkloadError(f"division by zero at column {token.column}")
+            raise WorkloadError(f"division by zero at character {token.column}")
         return scale(left, check_finite(1 / right, token))
     if isinstance(left, float) and isinstance(right, dict):
         raise WorkloadError(
-            f"cannot divide a number by counts at column {token.column}. Divide counts by counts."
+            f"cannot divide a number by counts at character {token.column}. Divide counts by "
+            "counts."
         )
     if isinstance(left, dict) and isinstance(right, dict):
         return Quotient(left, right)
     below = _make_formula(right)
     if len(below.summands) > 1:
         raise WorkloadError(
-            f"cannot divide by a sum of ratios at column {token.column}. Estimate each separately."
+            f"cannot divide by a sum of ratios at character {token.column}. Estimate each "
+            "separately."
         )
     if below.summands[0].weight == 0.0:
-        raise WorkloadError(f"division by zero at column {token.column}")
+        raise WorkloadError(f"division by zero at character {token.column}")
     return multiply(left, Formula(below.sums, (below.summands[0].invert(),)), token)
 
 
@@ -217,8 +222,8 @@ def _check_size(formula: Formula[UnaddedTerms], token: Token) -> Formula[Unadded
     """
     if len(formula.summands) > _MOST_SUMMANDS:
         raise WorkloadError(
-            f"more than {_MOST_SUMMANDS:,} products of ratios at column {token.column}. Estimate "
-            "each separately."
+            f"more than {_MOST_SUMMANDS:,} products of ratios at character {token.column}. "
+            "Estimate each separately."
         )
     return formula
 
@@ -254,5 +259,5 @@ def check_finite(number: float, token: Token) -> float:
         WorkloadError: It is infinite; the message names its column.
     """
     if not math.isfinite(number):
-        raise WorkloadError(f"the number at column {token.column} is too large")
+        raise WorkloadError(f"the number at character {token.column} is too large")
     return number

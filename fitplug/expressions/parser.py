@@ -225,7 +225,7 @@ class _Parser:
             spaces = any(" " in known for known in self._workload.names)
             quotes = " Put names with spaces in quotes." if spaces else ""
             raise WorkloadError(
-                f"no query group {name!r} at column {token.column}. "
+                f"no query group {name!r} at character {token.column}. "
                 f"{suggest_nearest(name, self._workload.names)}{quotes}"
             )
         clauses: list[Clause] = []
@@ -249,8 +249,8 @@ class _Parser:
             options.append(self._parse_condition(group, attributes))
             if options[-1][0].attribute != options[0][0].attribute:
                 raise WorkloadError(
-                    f"'or' at column {column} joins conditions on {options[0][0].attribute!r} and "
-                    f"{options[-1][0].attribute!r}. Use 'or' within one attribute, and a comma "
+                    f"'or' at character {column} joins conditions on {options[0][0].attribute!r} "
+                    f"and {options[-1][0].attribute!r}. Use 'or' within one attribute, and a comma "
                     "between conditions that must all hold."
                 )
         return Clause(options[0][0].attribute, tuple(options))
@@ -359,13 +359,13 @@ class _Parser:
     def _fail(self, wanted: str, hint: str = "") -> NoReturn:
         """Raise WorkloadError because another token than the next one is needed."""
         token = self._next
-        actual = "the end" if token.kind == "end" else f"{token.text!r} at column {token.column}"
+        actual = "the end" if token.kind == "end" else f"{token.text!r} at character {token.column}"
         raise WorkloadError(f"expected {wanted}, found {actual}{hint}")
 
     def _fail_unknown(self, group: str, name: str, attributes: list[str], token: Token) -> NoReturn:
         """Raise WorkloadError for a name that is not an attribute of a group."""
         raise WorkloadError(
-            f"{group!r} has no attribute {name!r} at column {token.column}. "
+            f"{group!r} has no attribute {name!r} at character {token.column}. "
             f"{suggest_nearest(name, attributes)}"
         )
 

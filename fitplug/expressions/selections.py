@@ -315,7 +315,7 @@ class _RowLookup:
                 f"{condition}: the nodes of {name} have no order. Use = or in [...]."
             )
         if codec.is_other(value):
-            raise WorkloadError(f"{condition}: {value!r} is neither above nor below. Use =.")
+            raise WorkloadError(f"{condition}: {value!r} has no order. Use = or !=.")
         at = self._values.find_end(value)
         if at is None:
             raise WorkloadError(

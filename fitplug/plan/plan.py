@@ -164,7 +164,7 @@ class Plan(PlanRecord):
 
         Example:
             >>> print(plan.summary().splitlines()[0])
-            unit          one record added or removed
+            unit          one row added or removed
         """
         return summarise(self, delta)
 

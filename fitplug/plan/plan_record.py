@@ -111,7 +111,7 @@ class PlanRecord:
 
     @property
     def bound_unit(self) -> BoundUnit:
-        """The unit of privacy with the plan's cells, by which claims of two plans are compared."""
+        """The unit of privacy with the plan's cells, to compare the claims of two plans."""
         return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
 
     def compare_records(self, records: int) -> Fraction:

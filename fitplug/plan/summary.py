@@ -105,7 +105,7 @@ class GroupRow:
     Attributes:
         name: The name of the group.
         queries: The number of its queries.
-        quantity: What its answers are numbers of: "records", or "sum of" a measure.
+        quantity: What its answers are numbers of: "rows", or "sum of" a measure.
         target: The target, as people write it.
         smallest_std: The smallest standard deviation of its answers, in the same units as they.
         largest_std: The largest standard deviation of its answers, in the same units as they.
@@ -230,8 +230,8 @@ def summarise(plan: PlanRecord, delta: float) -> str:
 
 
 def has_sums(groups: Sequence[GroupRow]) -> bool:
-    """Return whether the answers of some group are not numbers of records."""
-    return any(row.quantity != "records" for row in groups)
+    """Return whether the answers of some group are not numbers of rows."""
+    return any(row.quantity != "rows" for row in groups)
 
 
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ def plot_plan(plan: PlanRecord) -> Figure:
             ends = row.smallest_std, row.largest_std
             left.plot(ends, [height - 0.14] * 2, "o-", color=BLUE, ms=5, **first)
         left.set_yticks(heights, [shorten(row.name) for row in rows])
-        of = "the quantity's own units" if has_sums(rows) else "records"
+        of = "the quantity's own units" if has_sums(rows) else "rows"
         left.set(xscale="log", xlabel=f"standard deviation ({of})")
         separate_thousands(left.xaxis)
         label_powers(left)

@@ -68,7 +68,7 @@ class EstimatedNumber:
         return quantile * self.std
 
     def find_ends(self, quantile: float) -> tuple[float, float]:
-        """Compute the ends of the interval with a quantile of the Gaussian distribution."""
+        """Compute the interval's ends for a Gaussian quantile, such as 1.96 for 95%."""
         return self.value - quantile * self.std, self.value + quantile * self.std
 
 
@@ -128,7 +128,7 @@ class Ratio(EstimatedNumber):
         return max(self.value - low, high - self.value)
 
     def find_ends(self, quantile: float) -> tuple[float, float]:
-        """Compute the ends of the interval with a quantile of the Gaussian distribution."""
+        """Compute the interval's ends for a Gaussian quantile, such as 1.96 for 95%."""
         return find_ratio_interval(self.numerator, self.denominator, self.covariance, quantile)
 
 

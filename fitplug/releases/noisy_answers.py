@@ -115,14 +115,18 @@ def describe_assumption(
         records, unit, apart, rows: As for `describe_population`.
         checks: "did not" after the count, "does not" before it.
     """
-    # A row with a weight stands for several people, each of whom is protected as one record.
-    most = _name_rows(records, "record" if is_weighted(rows) else "row")
-    return f"The guarantee assumes at most {most} per {unit}{apart}; fitplug {checks} check this."
+    # A row with a weight stands for several people, each of whom is protected as one row is.
+    most = (
+        f"that each {unit} adds at most {records:,} to the weights"
+        if is_weighted(rows)
+        else f"at most {_name_rows(records)} per {unit}{apart}"
+    )
+    return f"The guarantee assumes {most}; fitplug {checks} check this."
 
 
-def _name_rows(records: int, noun: str = "row") -> str:
+def _name_rows(records: int) -> str:
     """Name a number of rows."""
-    return f"one {noun}" if records == 1 else f"{records:,} {noun}s"
+    return "one row" if records == 1 else f"{records:,} rows"
 
 
 def _describe_rows_counted(
@@ -224,16 +228,16 @@ class NoisyAnswers:
         rho: The cost of this release in rho of zCDP, for one person in the plan's unit of privacy.
         noise_scale: The standard deviation of the noise divided by the plan's `noise_std`.
         entry: The ledger's entry, if the release was charged to a ledger.
-        limited: "enforced" if the count kept no more records of a person than the plan's unit
-            says: estimates and intervals are then about the records kept, and not about all
-            records. "declared" if every record was counted and nobody checked the unit. None if
+        limited: "enforced" if the count kept no more rows of a person than the plan's unit
+            says: estimates and intervals are then about the rows kept, and not about all
+            rows. "declared" if every row was counted and nobody checked the unit. None if
             that is not known, as for an OpenDP measurement.
         rows: How rows were understood, in words, if they were weighted or filtered; see `Tables`.
-        seal: The seal of the exact counts, if another count may be of other records; see
+        seal: The seal of the exact counts, if another count may be of other rows; see
             `Tables.seal`.
         outside: The attributes that the plan does not use and by whose values the counts left
-            records out, because they were made for other queries too.
-        coverage_answers: The noisy answers about records in no table, of the shape that
+            rows out, because they were made for other queries too.
+        coverage_answers: The noisy answers about rows in no table, of the shape that
             `plan.coverage` says; None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
             whose estimates are computed from its answers.
@@ -308,8 +312,8 @@ class NoisyAnswers:
 
     @property
     def population(self) -> str:
-        """Sentences that say which rows the estimates and their intervals are about, and what
-        becomes of the values of measures.
+        """Sentences that state which rows the estimates and their intervals are about, and how
+        values of measures are clamped and rounded.
         """
         described = describe_population(
             self.plan.unit.records,
@@ -357,8 +361,8 @@ class NoisyAnswers:
         Gaussian. The difference is negligible for the noise that plans usually have: the standard
         deviation `noise_std` of the integer answers is then far above 10. If it is 10 or more,
         an interval of 95% around an estimate that depends on one noisy answer covers the exact
-        answer with a probability between 94.4% and 95.6%. If it is 1, the least that a plan may
-        have, that probability is only about 88%.
+        answer with a probability between 94.4% and 95.6%. With a `noise_std` of 1, the least of any
+        plan, the probability is only about 88%.
 
         The interval is for the exact answer over the rows that were counted. If a limit left out
         rows of persons with many, it need not cover the answer over all rows. `population`

@@ -44,7 +44,7 @@ def make_release_html(release: NoisyAnswers) -> str:
         spread = format_std_range(float(std.min()), float(std.max()))
         rows.append((group.name, f"{group.size:,}", group.quantity, spread))
     headings: tuple[str, ...] = ("group", "answers", "quantity", "std")
-    if all(row[2] == "records" for row in rows):
+    if all(row[2] == "rows" for row in rows):
         rows = [(*row[:2], *row[3:]) for row in rows]
         headings = (*headings[:2], *headings[3:])
     listed = make_table("groups of answers", headings, rows, len(groups))

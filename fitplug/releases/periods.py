@@ -285,6 +285,6 @@ def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | N
     if len(set(rows)) <= 1:
         return rows[0] if rows else None
     return "; ".join(
-        f"in {label}, {described or 'rows that are one record each'}"
+        f"in {label}, {described or 'each row counts once'}"
         for label, described in zip(labels, rows, strict=False)
     )

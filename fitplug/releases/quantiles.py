@@ -53,7 +53,7 @@ class Quantile:
         value: The estimate: a value of the attribute; for bins, a number within a bin, as if rows
             were spread evenly there. None if no rows are estimated.
         low: The least value of the interval.
-        high: The largest value of the interval; for bins, the upper edge, which is outside.
+        high: The largest value of the interval; for bins, the upper edge, which is not included.
         confidence: The probability that the interval covers the exact quantile.
         cells: The first and the last cell of the interval.
     """

@@ -5,32 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.display import Figure, format_up
-from fitplug.files import ArrowTable, Columns
-from fitplug.releases import tables
+from fitplug.display import format_up
 from fitplug.releases.adjusted import DisplayTables, make_integers, make_nonnegative
 from fitplug.releases.combination import estimate, estimate_all, estimate_each
 from fitplug.releases.combined_numbers import Estimate, EstimatedNumber, Estimates
 from fitplug.releases.coverage import CoverageRow, estimate_coverage
 from fitplug.releases.folder import read_folder, write_folder
 from fitplug.releases.linear_combinations import CombinationLike
-from fitplug.releases.noisy_answers import NoisyAnswers, name_population
+from fitplug.releases.noisy_answers import name_population
 from fitplug.releases.notebook import make_release_html
-from fitplug.releases.plots import Kind, plot_release
 from fitplug.releases.quantiles import Quantile, estimate_quantiles
-from fitplug.releases.regions import Regions
+from fitplug.releases.release_tables import ReleaseTables
 from fitplug.releases.rescue import read_rescued_answers, rescue_answers
 from fitplug.releases.verification import is_of_one_part, verify_parts
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 
 
 @dataclass(frozen=True, eq=False)
-class Release(NoisyAnswers):
+class Release(ReleaseTables):
     """A release: the noisy answers of a plan, and estimates, intervals and tables from them.
 
     Its attributes are documented in `NoisyAnswers`. All methods are post-processing and cost no
@@ -71,13 +68,17 @@ class Release(NoisyAnswers):
         """Estimate several combinations with their joint covariance.
 
         Args:
-            asked: Combinations as in `estimate` by name, or a list of expressions.
+            asked: Combinations by name, or a list of expressions, each as in `estimate`.
 
         Returns:
             The values (k,) and the covariance (k, k).
 
         Raises:
             WorkloadError: As for `estimate`.
+
+        Example:
+            >>> release.estimate_all({"adults": '"sex x age"[age >= 2]'}).values.shape
+            (1,)
         """
         return estimate_all(self, asked)
 
@@ -95,6 +96,12 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: A combination cannot be read; it is raised when that one is reached.
+
+        Example:
+            >>> for one in release.estimate_each(["total", '"sex x age"[sex = 1]']):
+            ...     print(f"std {one.std:.1f}")
+            std 5.0
+            std 7.9
         """
         return estimate_each(self, asked)
 
@@ -137,8 +144,8 @@ class Release(NoisyAnswers):
             Quantile(0.5: 38, 95% interval 37 to 39)
 
         Args:
-            asked: The rows: a sum of counts, as in `estimate`, of groups that list the attribute's
-                values, or count up to them.
+            asked: The counts, a sum as in `estimate`. Their groups must have a row for each value
+                of the attribute, or for all values up to each.
             q: The quantile, between 0 and 1, or several.
             of: The attribute. By default the only ordered one that the counts list.
             confidence: The probability that an interval covers the exact quantile.
@@ -171,52 +178,12 @@ class Release(NoisyAnswers):
             A row for each attribute by whose values rows are left out, then one for all
             rows in no table; none if the plan was designed without `coverage=True`. A row
             with values outside several attributes is in the row of each.
+
+        Example:
+            >>> release.coverage()
+            []
         """
         return estimate_coverage(self)
-
-    def to_arrow(
-        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
-    ) -> ArrowTable:
-        """Make an Arrow table of a group, with a row for each answer.
-
-        The columns are the attributes, estimate, std, moe, lower, upper and confidence. The
-        metadata say what the table is. The intervals are those of `interval`.
-
-        Args:
-            name: The group.
-            confidence: The confidence of the intervals; if None, the group's target sets it;
-                0.95 if the target has none.
-            simultaneous: Whether all intervals of the group cover their exact answers at once; if
-                None, as in the group's target.
-
-        Raises:
-            ImportError: pyarrow is not installed.
-            KeyError: There is no such group.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a result
-                column.
-        """
-        return tables.make_arrow(*self._make_table(name, confidence, simultaneous))
-
-    def to_pandas(
-        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
-    ) -> tables.PandasFrame:
-        """Make the table of `to_arrow` as a pandas DataFrame, with the metadata as `attrs`."""
-        return tables.make_pandas(*self._make_table(name, confidence, simultaneous))
-
-    def to_polars(
-        self, name: str, *, confidence: float | None = None, simultaneous: bool | None = None
-    ) -> tables.PolarsFrame:
-        """Make the table of `to_arrow` as a Polars DataFrame, without the metadata."""
-        return tables.make_polars(self._make_table(name, confidence, simultaneous)[0])
-
-    def _make_table(
-        self, name: str, confidence: float | None, simultaneous: bool | None
-    ) -> tuple[Columns, dict[str, str]]:
-        """Make the columns of a group's table, and its metadata."""
-        group = self.plan.workload[name]
-        intervals = tables.choose_intervals(group, confidence, simultaneous)
-        columns = tables.make_columns(self, group, intervals)
-        return columns, tables.make_metadata(self, group, intervals)
 
     def save(
         self, location: str | PathLike[str], *, confidence: float = DEFAULT_CONFIDENCE
@@ -224,7 +191,7 @@ class Release(NoisyAnswers):
         """Save the release to a new folder, which appears complete or not at all.
 
         It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
-        files, of about a million rows each. `read` reads everything from it again without the data.
+        files, of about a million rows each. `load` reads everything from it again without the data.
         If the folder cannot be written, the plan and the noisy answers are kept where they can be
         written, and the error names the place.
 
@@ -236,6 +203,11 @@ class Release(NoisyAnswers):
             InputError: The folder is not empty.
             ImportError: pyarrow is not installed.
             OSError: The folder cannot be written.
+
+        Example:
+            >>> release.save(folder / "release")
+            >>> (folder / "release").is_dir()
+            True
         """
         check_confidence(confidence)
         with rescue_answers(self, location):
@@ -243,7 +215,7 @@ class Release(NoisyAnswers):
 
     @classmethod
     def load(cls, location: str | PathLike[str]) -> Release:
-        """Read the release of a folder that `write` or the command line wrote.
+        """Read the release of a folder that `save` or the command line wrote.
 
         The files carry digests, rho is compared with the plan's integers, and every table with the
         answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
@@ -259,6 +231,11 @@ class Release(NoisyAnswers):
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
             ImportError: pyarrow is not installed.
+
+        Example:
+            >>> release.save(folder / "copy")
+            >>> fp.Release.load(folder / "copy").plan.digest == release.plan.digest
+            True
         """
         release = cls(**read_folder(location)[0])
         if not is_of_one_part(release):
@@ -267,17 +244,17 @@ class Release(NoisyAnswers):
         return replace(release, answers=np.asarray(release.answers), tables=None)
 
     @classmethod
-    def recover(cls, directory: str | PathLike[str]) -> Release:
-        """Read the release that `write` kept elsewhere, because its folder could not be written.
+    def recover(cls, folder: str | PathLike[str]) -> Release:
+        """Read the release that `save` kept elsewhere, because its folder could not be written.
 
         Args:
-            directory: The folder that the error named. It has the plan and the noisy answers.
+            folder: The folder that the error named. It has the plan and the noisy answers.
 
         Raises:
             InputError: The folder is incomplete, damaged or was edited.
             PlanError: The plan is damaged.
         """
-        return cls(**read_rescued_answers(directory))
+        return cls(**read_rescued_answers(folder))
 
     def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
         """Check the files of a release: their digests, and the tables with the answers.
@@ -293,30 +270,11 @@ class Release(NoisyAnswers):
             InputError: A part is missing, damaged or was edited, or a table does not say what the
                 answers do; the message names the file.
             OSError: A part cannot be read.
+
+        Example:
+            >>> release.verify()
         """
         verify_parts(self, sample, seed)
-
-    def iter_tables(self, name: str) -> Iterator[ArrowTable]:
-        """Read the table of a group part by part.
-
-        Of a release in parts these are the tables of its folder, of about a million rows each. Any
-        other release has one part, that of `to_arrow`.
-
-        Args:
-            name: The group.
-
-        Yields:
-            Arrow tables, whose rows together are those of the group.
-
-        Raises:
-            ImportError: pyarrow is not installed.
-            KeyError: There is no such group.
-            InputError: A part is missing, damaged or was edited.
-        """
-        if self.parted_tables is None:
-            yield self.to_arrow(name)
-        else:
-            yield from self.parted_tables.iterate(name)
 
     def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> DisplayTables:
         """Make tables without negative counts that all agree with one histogram, for showing.
@@ -337,6 +295,10 @@ class Release(NoisyAnswers):
             WorkloadError: There are too many cells, no such histogram has the totals, or the
                 release is large and no group lists all cells, or other totals are given than the
                 number of all rows.
+
+        Example:
+            >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())
+            True
         """
         return make_nonnegative(self, totals or {})
 
@@ -353,59 +315,12 @@ class Release(NoisyAnswers):
 
         Raises:
             WorkloadError: As for `nonnegative`, or no rounding has the totals.
-        """
-        return make_integers(self, totals or {})
-
-    def plot(
-        self,
-        name: str,
-        *,
-        kind: Kind | None = None,
-        regions: Regions | None = None,
-        confidence: float | None = None,
-        simultaneous: bool | None = None,
-        ax: Any = None,
-    ) -> Figure:
-        """Plot the estimates of a group with their intervals.
-
-        Up to two of its attributes may have several rows. Attributes with one row, such as the
-        sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
 
         Example:
-            >>> release.plot("age by sex", kind="pyramid")  # doctest: +SKIP
-            >>> release.plot("county", regions="counties.geojson")  # doctest: +SKIP
-
-        Args:
-            name: The group.
-            kind: "lines", points or bands along the attribute with more rows; "bars", largest
-                first unless the attribute is ordered; "pyramid", two rows of bars back to back;
-                "grid", coloured cells without intervals; "map", regions without intervals. By
-                default a map if there are `regions`, a grid for two attributes of many values,
-                bars for one attribute without order, else lines.
-            regions: The outlines of the regions that the labels name, as the path or content of
-                GeoJSON, or (GeoJSON, property) with the property that holds the labels.
-            confidence: As in `to_arrow`.
-            simultaneous: As in `to_arrow`.
-            ax: The axes of matplotlib to draw into. By default a new figure.
-
-        Returns:
-            The matplotlib Figure.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-            KeyError: There is no such group.
-            WorkloadError: The group cannot be plotted in this way, a label has no region, or the
-                confidence is out of range.
+            >>> release.integers().estimates["sex x age"].shape
+            (2, 4)
         """
-        return plot_release(
-            self,
-            name,
-            kind=kind,
-            regions=regions,
-            confidence=confidence,
-            simultaneous=simultaneous,
-            ax=ax,
-        )
+        return make_integers(self, totals or {})
 
     def _repr_html_(self) -> str:
         return make_release_html(self)

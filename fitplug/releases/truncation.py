@@ -47,19 +47,19 @@ class TruncationLoss:
     apart: tuple[str, ...] = ()
 
     @property
-    def records(self) -> Estimate:
-        """The number of rows lost. Its std is exact, as the two releases are independent."""
+    def rows(self) -> Estimate:
+        """The number of rows left out. Its std is exact, as the two releases are independent."""
         return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )
 
     @property
     def share(self) -> float:
-        """The share of rows lost, 1 - kept / whole. Noise may make it negative."""
+        """The share of rows left out, 1 - kept / whole. Noise may make it negative."""
         return 1 - self.kept.value / self.whole.value
 
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact share of rows lost with this probability.
+        """Compute an interval that covers the exact share of rows left out with this probability.
 
         The interval follows Fieller's theorem for the ratio of independent Gaussian estimates.
 
@@ -85,47 +85,47 @@ def estimate_truncation(
 ) -> TruncationLoss:
     """Estimate the number and share of rows that a limit on the rows per person left out.
 
-            lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
+        lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
 
-    Rows beyond the second limit are in neither release, unless that limit is declared. The
-        second release must keep all rows that the first one keeps, also where a unit of privacy
-        requires a person's rows to be in different cells.
+    Rows beyond the second limit are in neither release, unless that limit is declared. The second
+    release must keep all rows that the first one keeps, also where a unit of privacy requires a
+    person's rows to be in different cells.
 
-        Args:
-            kept: A release whose count limited the rows per person.
-            whole: A release of the same data with a higher limit.
-            expression: What to count: the name of a group of one answer, or an expression as in
-                `Release.estimate` that is not a ratio.
-            of: The same count as an expression over the second release, if it differs.
+    Args:
+        kept: A release whose count limited the rows per person.
+        whole: A release of the same data with a higher limit.
+        expression: What to count: the name of a group of one answer, or an expression as in
+            `Release.estimate` that is not a ratio.
+        of: The same count as an expression over the second release, if it differs.
 
-        Returns:
-            The rows lost.
+    Returns:
+        The rows left out.
 
-        Raises:
-            InputError: The releases are not two such releases, weigh or filter their rows in
-                different ways, or the expression is a ratio.
-            WorkloadError: The expression cannot be read.
+    Raises:
+        InputError: The releases are not two such releases, weigh or filter their rows in different
+            ways, or the expression is a ratio.
+        WorkloadError: The expression cannot be read.
     """
     if kept.limited != "enforced":
         raise InputError(
-            "the first release did not limit the rows per person, so no row is known to be lost. "
+            "the first release did not limit the rows per person, so it left out none. "
             "Name a release that was counted with person=."
         )
     one, two = kept.plan.unit.limit, whole.plan.unit.limit
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
-        other = f"{two.records:,}{two.apart}" if is_known else "does not record how many"
+        other = f"{two.records:,}{two.apart}" if is_known else "does not state how many"
         raise InputError(
             f"the first release keeps at most {one.records:,} rows per person{one.apart}, and the "
             f"second {other}. The second must keep more."
         )
     if kept.rows != whole.rows:
         raise InputError(
-            f"the two releases count different rows: the first counted {_describe_rows(kept)}, the "
-            f"second {_describe_rows(whole)}. Count both with the same weight and filters."
+            f"the two releases count different rows. Of the first: {_describe_rows(kept)}. Of the "
+            f"second: {_describe_rows(whole)}. Count both with the same weight and filters."
         )
     for release, asked in ((kept, expression), (whole, of or expression)):
-        _check_counts_records(release, asked)
+        _check_counts_rows(release, asked)
     first, second = estimate(kept, expression), estimate(whole, of or expression)
     if not isinstance(first, Estimate) or not isinstance(second, Estimate):
         raise InputError(f"{expression!r} is a ratio. Give a count, such as total.")
@@ -134,12 +134,12 @@ def estimate_truncation(
     return TruncationLoss(first, second, one, two, apart)
 
 
-def _check_counts_records(release: NoisyAnswers, expression: str) -> None:
-    """Raise InputError if an expression asks for sums of measures, which count no records."""
+def _check_counts_rows(release: NoisyAnswers, expression: str) -> None:
+    """Raise InputError if an expression asks for sums of measures, which count no rows."""
     workload = release.plan.workload
     for terms in list_sums(read_combination(Expressions(workload), expression)):
         for name in terms:
-            if workload[name].quantity != "records":
+            if workload[name].quantity != "rows":
                 raise InputError(
                     f"{name!r} is a {workload[name].quantity}, not a number of rows. Give an "
                     "expression of groups that count rows."
@@ -158,11 +158,9 @@ def _bind(release: NoisyAnswers, limit: AddRemove) -> BoundUnit:
 
 
 def _describe_rows(release: NoisyAnswers) -> str:
-    """Describe how the rows of a release were understood, in a few words."""
-    rows = release.rows or "each row is one record, and all are counted"
-    return (
-        f"its rows so ({rows if len(rows) <= _MOST_LETTERS else f'{rows[: _MOST_LETTERS - 3]}...'})"
-    )
+    """Describe how rows were weighted and filtered, in a few words."""
+    rows = release.rows or "each row counts once, and all are counted"
+    return rows if len(rows) <= _MOST_LETTERS else f"{rows[: _MOST_LETTERS - 3]}..."
 
 
 def _find_strict_attributes(release: NoisyAnswers) -> dict[str, Attribute]:

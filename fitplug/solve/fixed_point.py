@@ -130,8 +130,8 @@ def find_fixed_point(
                 return FixedPoint(best_lower, best_upper, iteration, stopped)
         elif not extrapolated:
             raise DesignError(
-                "the targets differ by too many orders of magnitude to be certified in floating "
-                "point; bring them closer together or split the workload"
+                "the targets differ by too many orders of magnitude to certify the plan. Bring "
+                "them closer together, or divide the workload."
             )
         if extrapolated and last is not None and _is_worse(here, last, merit_error):
             # Another extrapolation might lead astray in the same way for ever. The plain step

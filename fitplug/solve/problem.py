@@ -142,7 +142,7 @@ def _decide_rank(diagonal: FloatArray, size: int) -> int:
     doubtful = (diagonal > noise) & (diagonal < max(1e-9 * largest, 100 * noise))
     if doubtful.any():
         raise WorkloadError(
-            "the rank of the workload cannot be decided: some queries are almost, but not "
-            "exactly, combinations of others; round their coefficients or leave one out"
+            "some queries are almost, but not exactly, combinations of others, so the rank of the "
+            "workload cannot be decided. Round their coefficients, or leave one out."
         )
     return int((diagonal > noise).sum())

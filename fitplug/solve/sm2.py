@@ -168,10 +168,10 @@ def solve_sm2(
         DesignError: Unless the problem is one dense block without total error.
     """
     if np.any(problem.fixed_weights):
-        raise DesignError("SM-II cannot give the total error a weight; use the dual solver")
+        raise DesignError("SM-II does not support total_error_weight. Use the dual solver.")
     block = problem.blocks[0]
     if len(problem.blocks) != 1 or not isinstance(block, Block):
-        raise DesignError("SM-II optimises one dense covariance; use the dual solver for blocks")
+        raise DesignError("SM-II needs one dense covariance. Use the dual solver.")
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
     unit = lower = compute_mean(block, p, q).value

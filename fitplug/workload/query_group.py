@@ -185,11 +185,11 @@ class QueryGroup:
 
     @property
     def quantity(self) -> str:
-        """What the answers and their standard deviations are numbers of: "records", or for instance
+        """What the answers and their standard deviations are numbers of: "rows", or for instance
         "sum of INCOME", in the measure's own units.
         """
         measures = [f.attribute for f in self.factors if f.kind == "sum" and f.array is not None]
-        return f"sum of {' x '.join(measures)}" if measures else "records"
+        return f"sum of {' x '.join(measures)}" if measures else "rows"
 
 
 MOST_TABLES = 10_000_000
@@ -284,8 +284,8 @@ def marginals(
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
-            f"marginals of {_list_ways(numbers)} of {len(names)} attributes are {tables:,} tables, "
-            f"more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
+            f"marginals of {_list_ways(numbers)} of {len(names)} attributes make {tables:,} "
+            f"tables, more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
         )
     try:
         read = read_target(**target)

@@ -136,7 +136,7 @@ class QueryGroups(Sequence[QueryGroup]):
     def list_quantities(self) -> list[str]:
         """List what the answers of each group are numbers of; see `QueryGroup.quantity`."""
         if not any(factor.kind == "sum" for factor in self.factors):
-            return ["records"] * len(self)
+            return ["rows"] * len(self)
         return [group.quantity for group in self]
 
     @cached_property

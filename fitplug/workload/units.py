@@ -72,15 +72,15 @@ class AddRemove:
             raise BudgetError("give distinct or once_per, not both")
         if self.records == 1 and (self.distinct or self.once_per is not None):
             raise BudgetError(
-                "distinct and once_per need at least two records per person. Leave them out or "
+                "distinct and once_per need at least two rows per person. Leave them out or "
                 "raise records."
             )
 
     def __str__(self) -> str:
         if self.records == 1:
-            return "one record added or removed"
+            return "one row added or removed"
         where = self.apart or ", anywhere"
-        return f"one person's records added or removed: at most {self.records:,}{where}"
+        return f"one person's rows added or removed: at most {self.records:,}{where}"
 
     def __repr__(self) -> str:
         given = {"distinct": self.distinct, "once_per": self.once_per}
@@ -139,7 +139,7 @@ class ReplaceOne:
 
     Example:
         >>> str(fp.ReplaceOne(within=("sex",)))
-        'one record replaced by another of the same sex'
+        'one row replaced by another of the same sex'
     """
 
     within: tuple[str, ...] = ()
@@ -153,8 +153,8 @@ class ReplaceOne:
 
     def __str__(self) -> str:
         if not self.within:
-            return "one record replaced by another"
-        return f"one record replaced by another of the same {' and '.join(self.within)}"
+            return "one row replaced by another"
+        return f"one row replaced by another of the same {' and '.join(self.within)}"
 
     @property
     def records(self) -> int:
@@ -206,7 +206,7 @@ Unit: TypeAlias = AddRemove | ReplaceOne
 """A unit of privacy."""
 
 ONE_RECORD = AddRemove()
-"""The default: one record, added or removed."""
+"""The default: one row, added or removed."""
 
 
 def read_unit(spec: Mapping[str, Any]) -> Unit:
@@ -223,7 +223,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has an unknown key {unknown[0]!r}" if unknown else "does not say how many records"
+        wrong = f"has an unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
         raise BudgetError(f"the unit of privacy {wrong}: {form}")
     return AddRemove(**spec)
 

@@ -130,8 +130,8 @@ class Workload:
 
     @property
     def measure_rules(self) -> tuple[str, ...]:
-        """Sentences on what becomes of the values of measures, and on what no std covers; empty
-        without measures.
+        """Sentences that state how values of measures are clamped and rounded, and that no std
+        covers this; empty without measures.
         """
         return describe_measures(self.domain, self.attributes)
 

@@ -110,7 +110,7 @@ class TestRun:
             }
             == said
         )
-        assert "records" in said["fitplug.units"]
+        assert "rows" in said["fitplug.units"]
         assert {"fitplug.version.fitplug", "fitplug.answers_digest"} <= set(said)
 
     @pytest.mark.parametrize("name", ["ages", "income", "total"])

@@ -166,7 +166,7 @@ def test_a_line_may_be_an_expression_alone(out, tmp_path):
         ("name,expression\na,\n", "line 2 has no expression"),
         (
             "name,expression\na,totel\n",
-            "line 2 is not a valid expression on this release: error at column 1",
+            "line 2 is not a valid expression on this release: error at character 1",
         ),
         ("name,expression\n", "Nothing to estimate"),
     ],

@@ -95,7 +95,7 @@ class TestShow:
         for words in ("0.25", "0.333334", "plain", "/out/release", DIGEST[:12], "[bold]"):
             assert words in ran.out
         assert "remaining     rho = 0.416666" in ran.out
-        assert "unit          one record added or removed" in ran.out
+        assert "unit          one row added or removed" in ran.out
         assert len(ran.out.splitlines()) == 4 + 1 + 5
 
     def test_epsilon_where_the_budget_is_in_it(self, path):

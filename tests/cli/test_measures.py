@@ -151,10 +151,10 @@ class TestRelease:
         assert NOT_COVERED in found["measure_rules"][-1]
         assert NOT_COVERED in found["population"]
         quantities = {group["name"]: group["quantity"] for group in found["groups"]}
-        assert quantities == {"income": "sum of INCOME", "earners": "records", "people": "records"}
+        assert quantities == {"income": "sum of INCOME", "earners": "rows", "people": "rows"}
 
     def test_tables_say_their_units(self, root):
-        for name, units in (("income", b"sum of INCOME"), ("earners", b"records")):
+        for name, units in (("income", b"sum of INCOME"), ("earners", b"rows")):
             metadata = pq.read_table(root / "release" / f"{name}.parquet").schema.metadata
             assert metadata[b"fitplug.units"] == b"estimate, std, moe, lower, upper: " + units
             assert NOT_COVERED.encode() in metadata[b"fitplug.population"]
@@ -233,7 +233,7 @@ class TestReport:
         found = json.loads(fitplug("report", root / "spec.toml", "--json").out)
         assert [group["quantity"] for group in found["groups"]] == [
             "sum of INCOME",
-            *["records"] * 2,
+            *["rows"] * 2,
         ]
         assert found["measures"]["INCOME"]["unit"] == 10
         assert all(free["attribute"] != "INCOME" for free in found["free"])

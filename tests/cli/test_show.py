@@ -38,8 +38,8 @@ class TestShow:
         assert (ran.code, ran.err) == (0, "")
         for words in (
             "rho = 0.0853",
-            "one record added or removed",
-            "ages: records, intervals at 95",
+            "one row added or removed",
+            "ages: rows, intervals at 95",
         ):
             assert words in ran.out
         assert "0..4" in ran.out
@@ -85,7 +85,7 @@ class TestCompare:
         ran = fitplug("compare", root / "spec.plan.npz", other)
         assert (ran.code, ran.err) == (0, "")
         assert max(map(len, ran.out.splitlines())) < 120
-        for words in ("epsilon at delta 1e-9", "std 10", "moe 9 at 90%", "one record added"):
+        for words in ("epsilon at delta 1e-9", "std 10", "moe 9 at 90%", "one row added"):
             assert words in ran.out
 
     def test_json(self, root, other):

@@ -82,7 +82,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("unit = {}", "[privacy] unit: the unit of privacy does not say how many records"),
+        ("unit = {}", "[privacy] unit: the unit of privacy does not say how many rows"),
         ("unit = { records = 0 }", "records = 0 must be an integer from 1 to 1000000"),
         (
             "unit = { record = 3 }",
@@ -189,7 +189,7 @@ def test_a_ledger_shows_units_that_differ(spec: Path) -> None:
     ledger.charge(1, what="census", unit=fp.AddRemove(3, distinct=True), domain=domain)
     shown = fitplug("ledger", "show", path).out
     assert "at most 3, anywhere" in shown
-    assert "unit: one person's records" in " ".join(shown.split())
+    assert "unit: one person's rows" in " ".join(shown.split())
 
 
 def test_a_run_where_records_are_replaced(spec: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_run_where_records_are_replaced(spec: Path) -> None:
     spec.write_text(SPEC.replace('path = "release/"', 'path = "other/"'), encoding="utf-8")
     ran = fitplug("run", spec)
     assert ran.code == 1
-    assert "one record replaced by another of the same SEX" in ran.err
+    assert "one row replaced by another of the same SEX" in ran.err
     assert "at most 3, anywhere" in ran.err
 
 

@@ -77,7 +77,7 @@ def test_from_a_file_of_aggregates_to_a_release(tmp_path: Path) -> None:
     spec = make(tmp_path)
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
-    said = 'each row stands for POP records; only rows where SUMLEV is "040" are counted'
+    said = 'each row counts POP times; only rows where SUMLEV is "040" are counted'
     assert f"rows counted  {said}" in ran.out
     assert str(SECRET) not in ran.out + ran.err
     release = fp.Release.load(tmp_path / "release")
@@ -96,7 +96,7 @@ def test_exact_counts_equal_those_of_pandas(tmp_path: Path) -> None:
     spec = make(tmp_path)
     ran = fitplug("count", spec)
     assert ran.code == 0, ran.err
-    assert "rows counted  each row stands for POP records" in ran.out
+    assert "rows counted  each row counts POP times" in ran.out
     tables = read_counts(tmp_path / "spec.counts.npz")
     np.testing.assert_array_equal(tables["STATE", "SEX"], exact(tmp_path))
     assert tables.rows == load_spec(spec).source.rows
@@ -119,9 +119,7 @@ def test_counts_of_other_rows_are_not_released(tmp_path: Path, other: str) -> No
     (tmp_path / "other.toml").write_text(other)
     ran = fitplug("release", tmp_path / "other.toml", "--counts", tmp_path / "spec.counts.npz")
     assert ran.code == 2
-    assert (
-        "spec.counts.npz was counted with other rules (each row stands for POP records;" in ran.err
-    )
+    assert "spec.counts.npz was counted with other rules (each row counts POP times;" in ran.err
     assert not (tmp_path / "release").exists()
     assert not (tmp_path / "budget.db").exists()
 
@@ -129,12 +127,12 @@ def test_counts_of_other_rows_are_not_released(tmp_path: Path, other: str) -> No
 def test_a_dry_run_says_how_rows_are_understood(tmp_path: Path) -> None:
     ran = fitplug("count", make(tmp_path), "--dry-run")
     assert ran.code == 0, ran.err
-    assert "rows counted  each row stands for POP records; only rows where SUMLEV is" in ran.out
+    assert "rows counted  each row counts POP times; only rows where SUMLEV is" in ran.out
     assert "aggregates" not in ran.out
     (tmp_path / "spec.toml").write_text(PLAIN)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
-    assert "rows counted  each row is one record\n" in ran.out
-    hint = 'If each row stands for several records, set [data] weight = "POP". Never'
+    assert "rows counted  each row counts once\n" in ran.out
+    hint = 'If each row stands for several people, set [data] weight = "POP". Never'
     assert hint in ran.out
     many = SPEC.replace('"040"', str([f"{n:03}" for n in range(50)]))
     (tmp_path / "spec.toml").write_text(many)
@@ -205,7 +203,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
         assert fp.Release.load(folder).rows == tables.rows
         told = fp.review(released)["deployment"]["implementation"]
         text = told["preprocessing_and_hyperparameter_tuning"]
-        assert ("stands for POP records" in text) == (tables is weighted)
+        assert ("counts POP times" in text) == (tables is weighted)
 
 
 def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) -> None:

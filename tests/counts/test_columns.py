@@ -1,4 +1,4 @@
-"""Records in memory: frames and Arrow tables count as dicts of arrays do."""
+"""Rows in memory: frames and Arrow tables count as dicts of arrays do."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_repr_is_short_and_has_no_secrets() -> None:
         (
             {"weight": "n", "person": "id"},
             InputError,
-            "stands for several rows does not belong to one person",
+            "stands for several people",
         ),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         ({"weight": "n", "where": {"n": 1}}, DomainError, "where cannot use 'n'"),

@@ -163,7 +163,7 @@ def test_weights_are_given_as_an_array_or_by_name() -> None:
     columns = {"sex": ["1", "2", "1"], "pop": np.array([3, 4, 5], dtype=np.uint8)}
     by_name = fp.Tables.from_records(DOMAIN, columns, [("sex",)], weights="pop")
     assert by_name["sex"].tolist() == [8, 4]
-    assert by_name.rows == "each row stands for pop records"
+    assert by_name.rows == "each row counts pop times"
     for weights in ([3, 4, 5], columns["pop"], pa.array([3, 4, 5]), pd.Series([3, 4, 5])):
         given = fp.Tables.from_records(DOMAIN, columns, [("sex",)], weights=weights)
         assert given["sex"].tolist() == [8, 4]
@@ -192,7 +192,7 @@ def test_sums_beyond_what_tables_hold_are_refused_and_never_wrap() -> None:
     columns = {"sex": ["1"] * 2**20, "pop": np.full(2**20, 2**62)}
     for rows in (2**13 + 1, 2**20):
         some = {name: values[:rows] for name, values in columns.items()}
-        with pytest.raises(TablesError, match=r"more than 2\*\*53 records"):
+        with pytest.raises(TablesError, match=r"more than 2\*\*53"):
             fp.Tables.from_records(DOMAIN, some, [("sex",)], weights="pop")
 
 
@@ -232,22 +232,22 @@ def test_what_are_no_weights(weights: Any) -> None:
         (
             {"where": {"level": 40}},
             DataError,
-            "values than integers, the type of the values in where",
+            "hold integers, the type of the values in where",
         ),
         (
             {"where": {"pop": "1"}},
             DataError,
-            "values than strings, the type of the values in where",
+            "hold strings, the type of the values in where",
         ),
         (
             {"where": {"nested": 1}},
             DataError,
-            "values than integers, the type of the values in where",
+            "hold integers, the type of the values in where",
         ),
         (
             {"where": {"nested": "1"}},
             DataError,
-            "values than strings, the type of the values in where",
+            "hold strings, the type of the values in where",
         ),
         ({"where": {"level": []}}, DomainError, "lists no value of 'level'"),
         ({"where": {"level": ["040", 50]}}, DomainError, "all strings, all integers"),
@@ -267,7 +267,7 @@ def test_what_is_refused(options: Any, error: Any, says: str) -> None:
 
 
 def test_persons_and_weights_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="not both: a row that stands for several"):
+    with pytest.raises(InputError, match="not both"):
         check_weight("pop", {}, (), "id")
     with pytest.raises(DomainError, match="must be the name of a column"):
         check_weight("", {}, ())

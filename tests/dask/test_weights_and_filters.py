@@ -382,7 +382,7 @@ def test_large_sums_are_exact_and_beyond_int64_refused(tmp_path: Path) -> None:
     odd = 2**39 + 12345
     assert fpd.count(fp.Source(written(2**13, odd), weight="pop"), wanted)["sex"][0] == 2**13 * odd
     for rows in (2**13 + 1, 2**18 + 2**16, 2**23 + 2**17):
-        with pytest.raises((TablesError, DataError), match=r"more than 2\*\*53 records"):
+        with pytest.raises((TablesError, DataError), match=r"more than 2\*\*53"):
             fpd.count(fp.Source(written(rows, 2**62), weight="pop"), wanted)
 
 
@@ -481,7 +481,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         (
             {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},
             InputError,
-            "not both: a row that stands for several",
+            "not both",
         ),
         ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'. Did you mean 'level'"),
@@ -592,22 +592,22 @@ def test_neither_a_job_nor_its_files_tell_rows(tmp_path: Path) -> None:
 def test_a_survey_says_how_rows_are_understood(tmp_path: Path) -> None:
     write(tmp_path, people(8))
     plain = fpd.preview(tmp_path, WANTED)
-    assert plain.rows_are == "each row is one record"
+    assert plain.rows_are == "each row counts once"
     assert plain.counts == ("pop",)
     limited = fpd.preview(fp.Source(tmp_path, person="id"), WANTED)
     assert limited.counts == ()
     assert limited.rows_are == (
-        "each row is one record of the person in column 'id'; rows beyond the limit per person and "
+        "each row counts once of the person in column 'id'; rows beyond the limit per person and "
         "rows without an identifier are not counted"
     )
     told = fpd.preview(fp.Source(tmp_path, weight="pop", where={"level": "040"}), WANTED)
     assert told.counts == ()
     assert told.rows_are == (
-        'each row stands for pop records; only rows where level is "040" are counted'
+        'each row counts pop times; only rows where level is "040" are counted'
     )
     many = {"code": list(range(50)), "flag": True}
     assert fpd.preview(fp.Source(tmp_path, where=many), WANTED).rows_are == (
-        "each row is one record; only rows where code is 0, 1, 2 or one of 47 more and flag is "
+        "each row counts once; only rows where code is 0, 1, 2 or one of 47 more and flag is "
         "true are counted"
     )
 

@@ -65,7 +65,7 @@ def test_units_are_those_of_a_sum():
     grid = fpe.to_xarray(release, "incomes")
     assert {grid[one].attrs["units"] for one in NUMBERS} == {"sum of income"}
     assert grid["variance"].attrs["units"] == "(sum of income)^2"
-    assert fpe.to_xarray(release, "people")["std"].attrs["units"] == "records"
+    assert fpe.to_xarray(release, "people")["std"].attrs["units"] == "rows"
     assert '"records": 3' in grid.attrs["fitplug.unit"]
 
 

@@ -137,7 +137,7 @@ def test_ratios_of_one_denominator_are_one_ratio(expression, is_one):
 
 def test_products_of_sums_that_are_too_many_are_refused():
     both = "(pyramid[sex=1] / total - total / pyramid)"
-    with pytest.raises(fp.WorkloadError, match=r"more than 1,000 products .* at column"):
+    with pytest.raises(fp.WorkloadError, match=r"more than 1,000 products .* at character"):
         RELEASE.estimate(" * ".join([both] * 11))
 
 
@@ -193,33 +193,36 @@ def test_names_and_values_of_any_kind():
 WRONG = [
     ("", r"' is not an expression\. Write for example: pyramid"),
     ("   ", r"' is not an expression\. Write for example: pyramid"),
-    ("totel", "no query group 'totel' at column 1. Did you mean 'total'"),
-    ("total + voting_age", "'voting_age' at column 9. Did you mean 'voting age'.*quotes"),
+    ("totel", "no query group 'totel' at character 1. Did you mean 'total'"),
+    ("total + voting_age", "'voting_age' at character 9. Did you mean 'voting age'.*quotes"),
     ("total +", "expected a group, a number or \\(, found the end"),
-    ("total total", r"found 'total' at column 7\. Put names with spaces in single quotes"),
-    ("total > total", r"found '>' at column 7\. Outside brackets, only"),
-    ("total = 3", r"found '=' at column 7\. Outside brackets, only"),
-    ("total 'total'", "expected an operator or the end, found 'total' at column 7$"),
+    ("total total", r"found 'total' at character 7\. Put names with spaces in single quotes"),
+    ("total > total", r"found '>' at character 7\. Outside brackets, only"),
+    ("total = 3", r"found '=' at character 7\. Outside brackets, only"),
+    ("total 'total'", "expected an operator or the end, found 'total' at character 7$"),
     ("(total", "expected \\), found the end"),
-    ("total)", "found '\\)' at column 6"),
+    ("total)", "found '\\)' at character 6"),
     ("3", "the expression is a number and names no query group"),
-    ("total + 3", "cannot add a number to counts at column 7"),
-    ("total * total", "cannot multiply counts by counts at column 7"),
-    ("total / 0", "division by zero at column 7"),
-    ("1 / total", "cannot divide a number by counts at column 3"),
-    ("total / (total / total + total / pyramid)", "cannot divide by a sum of ratios at column 7"),
-    ("total / ((total / total) * (total / total) * 0)", "division by zero at column 7"),
+    ("total + 3", "cannot add a number to counts at character 7"),
+    ("total * total", "cannot multiply counts by counts at character 7"),
+    ("total / 0", "division by zero at character 7"),
+    ("1 / total", "cannot divide a number by counts at character 3"),
+    (
+        "total / (total / total + total / pyramid)",
+        "cannot divide by a sum of ratios at character 7",
+    ),
+    ("total / ((total / total) * (total / total) * 0)", "division by zero at character 7"),
     (
         "total * (2 + total / total) + 1 + total * total",
-        "cannot multiply counts by counts at column 41",
+        "cannot multiply counts by counts at character 41",
     ),
-    ("total / total + total", "cannot add a ratio to counts at column 15"),
-    ("1e999 * total", "number at column 1 is too large"),
+    ("total / total + total", "cannot add a ratio to counts at character 15"),
+    ("1e999 * total", "number at character 1 is too large"),
     ("1e308 * 1e308 * total", "finite"),
     ("1e308 * total * 10", "finite"),
     ("total / 1e-320 / 1e-320", "too large"),
-    ("'total", "an unclosed quote at column 1 is not allowed here"),
-    ("total ; drop", "';' at column 7"),
+    ("'total", "an unclosed quote at character 1 is not allowed here"),
+    ("total ; drop", "';' at character 7"),
     ("__import__('os')", "no query group '__import__'"),
     ("total.real", "no query group 'total.real'"),
     ("(" * 60 + "total" + ")" * 60, "nested more than 50"),
@@ -227,8 +230,8 @@ WRONG = [
     ("pyramid[]", "expected an attribute or a value"),
     ("pyramid[sex]", "'pyramid' has no attribute|expected one of"),
     ("pyramid[sex=1", "expected \\], found the end"),
-    ("pyramid[sex~1]", "'~' at column 12"),
-    ("pyramid[sx=1]", "'pyramid' has no attribute 'sx' at column 9. Did you mean 'sex'"),
+    ("pyramid[sex~1]", "'~' at character 12"),
+    ("pyramid[sx=1]", "'pyramid' has no attribute 'sx' at character 9. Did you mean 'sex'"),
     ("pyramid[income<10]", "'pyramid' has no attribute 'income'"),
     ("pyramid[1=2]", "no attribute '1'"),
     ("pyramid[sex=3]", "sex has no value '3'. Known: '1', '2'"),
@@ -353,21 +356,21 @@ def test_or_joins_values_and_conditions_of_one_attribute(expression, expected):
 @pytest.mark.parametrize(
     ("expression", "says"),
     [
-        ("pyramid[sex=1 or age=2]", "'or' at column 15 joins conditions on 'sex' and 'age'"),
+        ("pyramid[sex=1 or age=2]", "'or' at character 15 joins conditions on 'sex' and 'age'"),
         ("pyramid[age != 2 or 3]", "Only values after age = can be joined by 'or'"),
         ("pyramid[age <= 2|3]", "Only values after age = can be joined by 'or'"),
         ("pyramid[age = 1 or]", "expected an attribute or a value, found '\\]'"),
         ("pyramid[age = 1 ||2]", "expected an attribute or a value, found '|'"),
         ("pyramid[sex=1 and age=2]", "conditions with a comma, and put words in quotes"),
-        ("pyramid or total", r"or the end, found 'or' at column 9\. Outside .* \+ - \* /"),
+        ("pyramid or total", r"or the end, found 'or' at character 9\. Outside .* \+ - \* /"),
         # The quotes that are missing, around all that was meant.
-        ("pyramid[age=18+]", r"expected \], found '\+' at column 15"),
+        ("pyramid[age=18+]", r"expected \], found '\+' at character 15"),
         ("pyramid[age=18+, sex=1]", r"in quotes: '18\+'"),
         ("pyramid[age in [3, 18+]]", r"in quotes: '18\+'"),
         ("pyramid[sex=C-1]", "Put this value in quotes: 'C-1'"),
         ("cities[place=New Ulm, income<10]", "Put this value in quotes: 'New Ulm'"),
         ("cities[place=O'Ulm Nord']", "Put this value in quotes: .O'Ulm Nord'."),
-        ("pyramid[age=18%]", "'%' at column 15 is not allowed here.*in quotes"),
+        ("pyramid[age=18%]", "'%' at character 15 is not allowed here.*in quotes"),
     ],
 )
 def test_what_is_wrong_with_or_and_quotes(expression, says):

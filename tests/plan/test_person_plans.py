@@ -162,5 +162,5 @@ class TestForgedPlans:
 def test_a_unit_without_periods_is_refused(unit):
     """By an error that python -O does not remove."""
     structure = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month")).structure
-    with pytest.raises(WorkloadError, match="keeps no records of a person apart"):
+    with pytest.raises(WorkloadError, match="has neither once_per nor distinct"):
         find_person_records(structure, unit)

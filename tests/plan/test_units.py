@@ -58,7 +58,7 @@ def test_k_records_cost_their_square(name, tmp_path):
     assert (again.unit, again.digest) == (three.unit, three.digest)
     assert three.digest != one.digest
     assert "at most 3, anywhere" in three.summary()
-    assert one.summary().startswith("unit          one record added or removed\n")
+    assert one.summary().startswith("unit          one row added or removed\n")
 
 
 def test_the_cost_is_that_of_the_worst_person():
@@ -90,7 +90,7 @@ def test_cell_budgets_are_those_of_a_person():
 @pytest.mark.parametrize(
     ("unit", "error", "says"),
     [
-        (fp.AddRemove(records=2, distinct=True), WorkloadError, "no query asks for age"),
+        (fp.AddRemove(records=2, distinct=True), WorkloadError, "no query uses age"),
         (fp.AddRemove(records=2, once_per="day"), fp.DomainError, "day"),
         (3, InputError, "unit of privacy"),
     ],
@@ -140,7 +140,7 @@ class TestReleases:
     ("unit", "said"),
     [
         (fp.AddRemove(records=3), "at most 3, anywhere"),
-        (fp.ReplaceOne(), "one record replaced by another"),
+        (fp.ReplaceOne(), "one row replaced by another"),
     ],
 )
 def test_reports_name_the_unit(unit, said, tmp_path):

@@ -47,7 +47,7 @@ def compare() -> ModuleType:
 def told() -> dict[str, list[str]]:
     """The cells of the README's table of units, by its first column."""
     readme = (EXAMPLE / "README.md").read_text(encoding="utf-8").replace("**", "")
-    table = readme[readme.index("| records of a woman") :]
+    table = readme[readme.index("| rows per woman") :]
     lines = table[: table.index("\n\n")].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {name: cells for name, *cells in rows}
@@ -111,7 +111,7 @@ def check_costs(
     monkeypatch.setattr(compare, "UNITS", units)
     compare.main(str(place / "release" / "plan.npz"))
     heading, *lines = capsys.readouterr().out.splitlines()
-    assert " ".join(heading.split()) == "records of a woman rho of one record epsilon gap"
+    assert " ".join(heading.split()) == "rows per woman rho of one row epsilon gap"
     rests = {}
     for name, line in zip(units, lines, strict=True):
         *costs, rests[name] = line.removeprefix(name).split(maxsplit=3)
@@ -135,14 +135,14 @@ def test_the_readme_tells_what_the_units_cost(
 
 
 @pytest.mark.long
-def test_the_readme_tells_what_records_in_other_cells_cost(
+def test_the_readme_tells_what_rows_in_other_cells_cost(
     compare: ModuleType,
     told: dict[str, list[str]],
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    names = {"1 record", BOUNDED}
+    names = {"1 row", BOUNDED}
     # How loose the bound is depends on the plan that is found.
     rests = check_costs(names, compare, told, place, monkeypatch, capsys, error=0.2)
     gap, _, said = rests[BOUNDED].partition("% ")
@@ -204,5 +204,5 @@ def test_what_a_smaller_limit_loses_is_estimated(place: Path) -> None:
     few, many = (fp.Release.load(place / name) for name in ("three", "release"))
     lost = fp.estimate_truncation(few, many, "industry")
     exact = count_kept(9) - count_kept(3)
-    assert abs(lost.records.value - exact) < 6.5 * lost.records.std
+    assert abs(lost.rows.value - exact) < 6.5 * lost.rows.std
     assert lost.kept.std == pytest.approx(few.estimate("industry").std)

@@ -31,7 +31,7 @@ from tests.helpers.sources import count_rows
 pl = pytest.importorskip("polars")
 
 KEY = "2026"
-REPLACED = "one record replaced"
+REPLACED = "one row replaced"
 
 
 @dataclass

@@ -76,7 +76,7 @@ def test_tables_say_what_they_are(release):
     assert said[b"fitplug.confidence"] == b"0.9"
     assert said[b"fitplug.simultaneous"] == b"true"
     assert float(said[b"fitplug.rho"]) == release.rho
-    assert b"records" in said[b"fitplug.units"]
+    assert b"rows" in said[b"fitplug.units"]
     pytest.importorskip("pandas")
     assert release.to_pandas("cities").attrs["fitplug.plan_digest"] == release.plan_digest
 

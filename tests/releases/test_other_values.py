@@ -78,8 +78,8 @@ def test_estimates_count_the_rows_that_they_name() -> None:
     [
         ("ages", "None of them counts missing"),
         ("ages[sex = f, age = missing]", "None of them counts missing"),
-        ("both[age < missing]", "'missing' is neither above nor below"),
-        ("both[income >= none]", "'none' is neither above nor below"),
+        ("both[age < missing]", "'missing' has no order"),
+        ("both[income >= none]", "'none' has no order"),
     ],
 )
 def test_what_rows_cannot_count_is_refused(asked: str, says: str) -> None:

@@ -119,9 +119,9 @@ def is_calibrated(found: list[fp.TruncationLoss]) -> bool:
     covered = []
     for lost in found:
         low, high = lost.share_interval()
-        least, most = lost.records.interval()
+        least, most = lost.rows.interval()
         covered.append((low <= share <= high, least <= records <= most))
-    errors = sum(((lost.records.value - records) / lost.records.std) ** 2 for lost in found)
+    errors = sum(((lost.rows.value - records) / lost.rows.std) ** 2 for lost in found)
     spread = 1e-6 <= chi2.cdf(errors, RELEASES) <= 1 - 1e-6
     return spread and all(is_share(part, 0.95) for part in np.mean(covered, axis=0))
 
@@ -150,14 +150,14 @@ def test_what_is_lost_without_noise(counted: fp.Tables, whole: fp.Tables) -> Non
         exact(COARSE, whole, "enforced"),
     )
     lost = fp.estimate_truncation(few, many)
-    assert lost.records.value == pytest.approx(TRUE_ALL - TRUE_KEPT)
+    assert lost.rows.value == pytest.approx(TRUE_ALL - TRUE_KEPT)
     assert lost.share == pytest.approx(1 - TRUE_KEPT / TRUE_ALL)
     # AGE is in the first plan alone, and SEX too: rows outside their domains are told apart.
     assert lost.apart == ("SEX", "AGE")
     low, high = lost.share_interval()
     assert low < lost.share < high
     by_group = fp.estimate_truncation(few, many, "table[SEX = 1] + table[SEX = 2]", of="total")
-    assert by_group.records.value == pytest.approx(lost.records.value)
+    assert by_group.rows.value == pytest.approx(lost.rows.value)
 
 
 def test_fieller_ends_solve_their_equation() -> None:
@@ -185,20 +185,18 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
         InputError, match=r"keeps at most 3 .* second 3\. The second must keep more"
     ):
         fp.estimate_truncation(few, few)
-    with pytest.raises(InputError, match="second does not record how many"):
+    with pytest.raises(InputError, match="second does not state how many"):
         fp.estimate_truncation(few, replace(many, limited=None))
     only = replace(few, rows='only rows where ST is "15" are counted')
     with pytest.raises(
-        InputError, match=r'count different rows.* ST is "15".*each row is one record'
+        InputError, match=r'count different rows.* ST is "15".*each row counts once'
     ):
         fp.estimate_truncation(only, many)
-    with pytest.raises(InputError, match="each row stands for N records") as caught:
-        fp.estimate_truncation(
-            few, replace(many, rows="each row stands for N records" + "; x" * 99)
-        )
+    with pytest.raises(InputError, match="each row counts N times") as caught:
+        fp.estimate_truncation(few, replace(many, rows="each row counts N times" + "; x" * 99))
     assert len(str(caught.value)) < 400
     same = fp.estimate_truncation(only, replace(many, rows=only.rows))
-    assert same.records == fp.estimate_truncation(few, many).records
+    assert same.rows == fp.estimate_truncation(few, many).rows
     with pytest.raises(InputError, match=r"is a ratio. Give a count"):
         fp.estimate_truncation(few, many, "total / total")
     near = fp.TruncationLoss(
@@ -229,12 +227,15 @@ def test_every_limit_in_words(k: int, limited: str | None, said: str, unsaid: st
     assert "household" in describe_population(k, limited, "household")  # type: ignore[arg-type]
 
 
-def test_the_assumption_is_about_records_where_rows_stand_for_several() -> None:
+@pytest.mark.parametrize(("records", "most"), [(1, "one row"), (3, "3 rows")])
+def test_the_assumption_is_about_weights_where_rows_have_some(records: int, most: str) -> None:
     """With a weight, a row is many people: a guarantee of one row per person would say too much."""
-    for weight, filters, noun in (("POP", {}, "record"), (None, {"a": ["x"]}, "row")):
-        rows = describe_rows(weight, make_filters(filters))
-        assert f"at most one {noun} per person;" in describe_population(1, "declared", rows=rows)
-        assert f"at most 3 {noun}s per person;" in describe_population(3, "declared", rows=rows)
+    filtered = describe_rows(None, make_filters({"a": ["x"]}))
+    assert f"at most {most} per person;" in describe_population(records, "declared", rows=filtered)
+    weighted = describe_rows("POP", make_filters({}))
+    assert f"each person adds at most {records} to the weights;" in describe_population(
+        records, "declared", rows=weighted
+    )
 
 
 def test_folders_keep_it_and_earlier_ones_are_read(tmp_path: Path) -> None:
@@ -402,7 +403,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     )
     ran = fitplug("truncation", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
-    assert "no row is known to be lost" in ran.err
+    assert "so it left out none" in ran.err
 
 
 APART = {
@@ -439,7 +440,7 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
                     fp.estimate_truncation(kept, whole, "months")
                 continue
             lost = fp.estimate_truncation(kept, whole, "months")
-            assert lost.records.value == pytest.approx(4 * (counts[second] - counts[first]))
+            assert lost.rows.value == pytest.approx(4 * (counts[second] - counts[first]))
             assert (lost.kept_unit, lost.whole_unit) == (APART[first], APART[second])
     with pytest.raises(
         InputError, match=r"at most 4 .*person, each in a different cell.* second 3,"

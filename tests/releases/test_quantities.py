@@ -19,9 +19,9 @@ DOMAIN = fp.Domain(
     }
 )
 GROUPS = {
-    "people": ({"sex": "identity"}, "records"),
-    "with a weight": ({"weight": "count"}, "records"),
-    "all pay": ({"pay": "total"}, "records"),
+    "people": ({"sex": "identity"}, "rows"),
+    "with a weight": ({"weight": "count"}, "rows"),
+    "all pay": ({"pay": "total"}, "rows"),
     "pay": ({"sex": "identity", "pay": "sum"}, "sum of pay"),
     "weighted": ({"weight": "sum", "pay": "sum"}, "sum of weight x pay"),
 }
@@ -83,9 +83,9 @@ def test_tables_and_their_metadata():
 def test_plots():
     pytest.importorskip("matplotlib")
     assert RELEASE.plot("pay").axes[0].get_xlabel() == "estimate (sum of pay)"
-    assert RELEASE.plot("people").axes[0].get_xlabel() == "estimate (records)"
+    assert RELEASE.plot("people").axes[0].get_xlabel() == "estimate (rows)"
     assert PLAN.plot().axes[0].get_xlabel() == "standard deviation (the quantity's own units)"
-    assert COUNTS.plot().axes[0].get_xlabel() == "standard deviation (records)"
+    assert COUNTS.plot().axes[0].get_xlabel() == "standard deviation (rows)"
 
 
 def test_a_release_folder_is_read_back(tmp_path):

@@ -313,7 +313,7 @@ def test_another_processor_finishes_the_same_plan(spec):
         assert (ran.returncode, ran.stderr) == (0, "")
     ledger = fp.Ledger(spec.parent / "budget.db")
     assert [stage.state for stage in ledger.stages().values()] == ["published"]
-    assert "done already" in ran.stdout
+    assert "already done" in ran.stdout
 
 
 def test_counts_for_other_queries_say_what_they_left_out(spec):

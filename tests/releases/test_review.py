@@ -232,7 +232,7 @@ class TestComposition:
         plan = fp.design(PLAN.workload, unit=fp.AddRemove(2))
         released = fp.release(plan, tables(plan), ledger=ledger)
         text = self.told(released, ledger)
-        assert "for one person's records added or removed: at most 2, anywhere. Spent" in text
+        assert "for one person's rows added or removed: at most 2, anywhere. Spent" in text
         assert "unit of privacy" not in text
         domain = fp.Domain({"MONTH": ["1", "2"], "SEX": ["1"]})
         unit = fp.AddRemove(2, distinct=True)

@@ -252,5 +252,5 @@ def test_several_blocks_are_refused():
     shares = csr_array(np.ones((1, 1)))
     scalars = Problem(1, 1, (ScalarBlocks(np.ones(1), shares, shares),))
     for several in (twice, scalars):
-        with pytest.raises(DesignError, match="use the dual solver for blocks"):
+        with pytest.raises(DesignError, match="needs one dense covariance"):
             solved(several)

@@ -39,7 +39,7 @@ def test_the_spec_form_is_read_back(unit):
             lambda: fp.AddRemove(2, distinct=True, once_per="a"),
             "give distinct or once_per, not both",
         ),
-        (lambda: fp.AddRemove(once_per="a"), "and once_per need at least two records per person"),
+        (lambda: fp.AddRemove(once_per="a"), "and once_per need at least two rows per person"),
         (
             lambda: fp.ReplaceOne(within="STATE"),
             r'must be a tuple of attribute names, such as \("STATE",\)',
@@ -49,7 +49,7 @@ def test_the_spec_form_is_read_back(unit):
             lambda: read_unit({"replace_one": "a"}),
             r"= true or once_per = NAME, or \{ replace_one = \[\] \}",
         ),
-        (lambda: read_unit({"once_per": "a"}), "does not say how many records"),
+        (lambda: read_unit({"once_per": "a"}), "does not say how many rows"),
         (
             lambda: read_unit({"record": 2}),
             r"= true or once_per = NAME, or \{ replace_one = \[\] \}",

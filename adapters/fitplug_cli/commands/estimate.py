@@ -206,7 +206,8 @@ def _estimate_quantile(
         raise WorkloadError(named.explain_error(str(error))) from None
     if isinstance(found.low, str):
         raise WorkloadError(
-            f"{named.name!r} is of dates, which are no numbers. Use release.quantile in Python."
+            f"{named.name!r} is a date, and this table holds numbers. In Python, use "
+            "release.quantile."
         )
     value = math.nan if found.value is None else float(found.value)
     moe = max(value - found.low, found.high - value)

@@ -31,7 +31,7 @@ _HEAD = """\
 path = {path}
 {zone}# person = "..."                # column that identifies people, to count no more rows of each
 #                               # than the unit below allows
-# weight = "..."                # for aggregated rows: column of how many records each stands for
+# weight = "..."                # for aggregated rows: column of how many people each stands for
 # where = {{ COLUMN = ["..."] }}  # count only rows with one of these values
 
 [privacy]
@@ -71,7 +71,7 @@ path = "release/"
 # intended_use = "..."
 # region = "..."                # region that it describes, or whose law applies
 # sector = "..."                # Technology, Healthcare, Education, Government, Energy or Finance
-# unit = "person"               # whose records are protected together
+# unit = "person"               # whose rows are protected together
 # actors = "..."                # who holds the data, and who receives the release
 # preprocessing = "..."         # how the rows were prepared before counting
 # sources = "..."               # links to documentation

@@ -147,7 +147,7 @@ def show(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the budget, what is left, and every charge.
+    """Show the budget and every charge.
 
     The state of a charge is charged, drawn or published. The file is checked for changes.
     --csv and --json give the exact amounts.

@@ -111,7 +111,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
         why = "columns with another name (from) may be others"
     if why is not None:
         raise SpecError(
-            f"{spec.path}: --covered-by {options.covered_by!r} needs the same records as that "
+            f"{spec.path}: --covered-by {options.covered_by!r} needs the same rows as that "
             f"charge, but [data] {why}. Use `fitplug release --counts` with the counts file of "
             "that charge."
         )
@@ -282,7 +282,7 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         )
     if spec.source.rows != tables.rows:
         wanted, actual = (
-            rows or "each row is one record" for rows in (spec.source.rows, tables.rows)
+            rows or "each row counts once" for rows in (spec.source.rows, tables.rows)
         )
         raise TablesError(
             f"{counts_file} was counted with other rules ({actual}) than {spec.path} ({wanted}). "

@@ -90,7 +90,7 @@ def add(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Count a period, draw its noise once and write its folder.
+    """Count and release the next period.
 
     After an interruption the same command finishes the work with the same counts.
     """
@@ -108,7 +108,10 @@ def close(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """End a series early and delete its encrypted counts."""
+    """End a series early.
+
+    Its encrypted counts and their key are deleted, and nothing is refunded.
+    """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     series, ledger = _open(spec)

@@ -42,7 +42,9 @@ def show(
     folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
     table: Annotated[
         str | None,
-        typer.Argument(help="Table to show in full. [default: the first rows of each]"),
+        typer.Argument(
+            help="Table to show in full. [default: the first rows of each]", metavar="[TABLE]"
+        ),
     ] = None,
     confidence: Annotated[
         float | None,

@@ -58,7 +58,7 @@ def build_truncation_record(lost: TruncationLoss, confidence: float) -> dict[str
         "confidence": confidence,
         "kept": {"unit": lost.kept_unit.to_spec(), **lost.kept._asdict()},
         "whole": {"unit": lost.whole_unit.to_spec(), **lost.whole._asdict()},
-        "lost": {**lost.records._asdict(), "interval": lost.records.interval(confidence)},
+        "lost": {**lost.rows._asdict(), "interval": lost.rows.interval(confidence)},
         "share": {"value": lost.share, "interval": lost.share_interval(confidence)},
         "left_out_by_one_only": list(lost.apart),
     }
@@ -80,7 +80,7 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     for name, count in (
         (f"with at most {limit.format(' per person')}", lost.kept),
         (f"with at most {whole.format(' per person')}", lost.whole),
-        (f"left out by the limit of {limit.format('')}", lost.records),
+        (f"left out by the limit of {limit.format('')}", lost.rows),
     ):
         numbers = (count.value, count.std, *count.interval(confidence))
         table.add_row(name, *(f"{number:,.0f}" for number in numbers))

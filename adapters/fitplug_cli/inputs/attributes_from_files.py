@@ -201,7 +201,11 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
     except DomainError:
         raise DomainError(
             "two nodes of one level would have the same label. Use labels without '/'"
-            + ("." if other is None else f", and a text for other that is no node, not {other!r}.")
+            + (
+                "."
+                if other is None
+                else f", and for other a text that is not a node, not {other!r}."
+            )
         ) from None
     return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
 

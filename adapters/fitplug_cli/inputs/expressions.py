@@ -46,7 +46,7 @@ class NamedExpression(NamedTuple):
         """
         if self.where is None:
             return error
-        at = re.search(r".* at (column [0-9]+)", error)
+        at = re.search(r".* at (character [0-9]+)", error)
         return (
             f"{self.where} is not a valid expression on this release"
             + (f": error at {at[1]}" if at else "")

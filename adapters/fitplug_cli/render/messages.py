@@ -165,7 +165,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
     if preview.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in preview.counts)
         out.print(
-            f"If each row stands for several records, set [data] {names}. Never use a survey's "
+            f"If each row stands for several people, set [data] {names}. Never use a survey's "
             "sampling weight: there, each row is one person."
         )
     out.print("Nothing was counted or charged.")

@@ -124,7 +124,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
         "ledger_entry": None if release.entry is None else release.entry.id,
         "limited": release.limited,
         "population": release.population,
-        "rows": release.rows or "each row is one record",
+        "rows": release.rows or "each row counts once",
         "unit": plan.bound_unit.to_spec(),
         "neighbours": _describe_neighbours(plan),
         **_describe_public_totals(release),
@@ -157,8 +157,8 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 def _describe_neighbours(plan: Plan) -> str:
     """Describe neighbouring datasets."""
     if plan.unit.is_of_records:
-        return "add or remove one record; rho is for all records of one person"
-    return f"{plan.bound_unit}; rho is for all records of one person"
+        return "add or remove one row; rho is for all rows of one person"
+    return f"{plan.bound_unit}; rho is for all rows of one person"
 
 
 def _describe_check(plan: Plan) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     return {
         "public_totals": {
             "protected": False,
-            "meaning": "exact numbers of counted records without noise, which the unit of privacy "
+            "meaning": "exact numbers of counted rows without noise, which the unit of privacy "
             "does not protect",
             "attributes": list(names or ()),
             "counts": totals.tolist(),

@@ -57,7 +57,7 @@ class DataSection(_Section):
             as many rows of each as the unit of privacy allows. Without it, fitplug does not check
             the number of rows.
         storage_options: Options of the store of a URL, such as credentials.
-        weight: The column of how many records each row stands for.
+        weight: The column of how many people each row stands for.
         where: For each column that filters rows, the values to count.
     """
 

@@ -195,11 +195,11 @@ def make_empty_counts(job: Job) -> PartialCounts:
 
 
 _TOO_MANY_RECORDS = Fault(
-    "the rows stand for more than 2**53 records, and integers would overflow. Count fewer rows."
+    "the rows count more than 2**53 times, and integers would overflow. Count fewer rows."
 )
 
 _TOO_MANY_SHARES = Fault(
-    "the rows stand for more than 2**58 shares of records, and integers would overflow. Give "
+    "the rows count more than 2**58 shares, and integers would overflow. Give "
     "the measures larger units, or use fewer measures together."
 )
 

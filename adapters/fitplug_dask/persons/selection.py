@@ -339,7 +339,7 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
     if limit.distinct and job.measures:
         raise DomainError(
             f"rows with the measure {job.measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Use records only, or once_per."
+            "distinct=True does not work. Use records alone, or once_per."
         )
     if limit.distinct:
         return CellGroups()

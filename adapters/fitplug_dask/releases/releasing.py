@@ -95,8 +95,8 @@ class RowCounting:
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         if request.plan.has_coverage:
             raise InputError(
-                "coverage needs tables of at most 2^24 cells together; design the plan of "
-                f"{self.release} without coverage, or ask for smaller tables"
+                f"{self.release}: coverage needs tables of at most 2^24 cells together. Design "
+                "the plan without coverage, or ask for smaller tables."
             )
         check_encryption("counts of so many cells")
         charged = self._find_charged()

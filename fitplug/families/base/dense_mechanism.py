@@ -159,8 +159,8 @@ def _check_size(strategy: IntegerStrategy[Structure], cells: int) -> None:
     entries = max([*(width * cells for _, width in strategy.widths), *squares])
     if entries > MOST_ENTRIES:
         raise WorkloadError(
-            f"the strategy's largest matrix has {entries:,} entries, and up to {MOST_ENTRIES:,} "
-            "are written out; release fewer cells of an attribute, or of several together"
+            f"the strategy's largest matrix has {entries:,} entries. The limit is "
+            f"{MOST_ENTRIES:,}. Release fewer cells."
         )
 
 

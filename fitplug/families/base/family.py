@@ -255,9 +255,9 @@ def add_claim_margins(
     """
     if strategy.max_records < FEWEST_RECORDS:
         raise DesignError(
-            "the workload's coefficients and the sizes of its tables leave 64-bit integers no room "
-            f"for {FEWEST_RECORDS:,} records; scale the queries to similar size, ask tables of "
-            "fewer cells, or give measures larger units"
+            f"with {FEWEST_RECORDS:,} rows, answers would exceed 64-bit integers. Scale the "
+            "queries to coefficients of similar size, or use tables of fewer cells or measures of "
+            "larger units."
         )
     return replace(
         strategy,

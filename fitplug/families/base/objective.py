@@ -157,11 +157,11 @@ class CellBudgets:
                 if least[at] == 0:
                     raise BudgetError(
                         f"cell_budgets{place} is 0, but the query group {group.name!r} counts that "
-                        "cell; ask queries that leave it out, or give it a budget"
+                        "cell. Leave the cell out of the queries, or give it a budget."
                     )
                 raise BudgetError(
-                    f"cell_budgets{place} is {least[at]:g}; where queries count it must lie "
-                    f"between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}"
+                    f"cell_budgets{place} is {least[at]:g}. In cells that queries count it must "
+                    f"lie between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}."
                 )
         return structure.take_least(np.where(is_counted, least, 1.0))
 
@@ -175,7 +175,7 @@ def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
     if len(domain.names) > MAX_AXES:
         raise BudgetError(
             f"cell_budgets need a domain of at most {MAX_AXES} attributes, and this one has "
-            f"{len(domain.names)}; take the attributes that queries use into a domain of their own"
+            f"{len(domain.names)}. Use a domain of the attributes that queries use."
         )
     array = _read_budgets(given, domain.shape)
     names = domain.names[len(domain.names) - array.ndim :]

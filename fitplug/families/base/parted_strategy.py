@@ -324,7 +324,7 @@ class Estimates(Mapping[str, AnyArray]):
         if answers.shape != (released_size,):
             raise TablesError(
                 f"the plan measures {released_size} answers, but {answers.size} were "
-                "given; they are of another plan"
+                "given. They belong to another plan."
             )
         self._parted, self._answers = parted, answers
         self._workload = parted.structure.workload

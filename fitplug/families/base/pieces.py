@@ -187,7 +187,7 @@ def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
     if noisy.shape != (size,) or not np.can_cast(noisy.dtype, np.int64):
         raise TablesError(
             f"part {part} has {size} answers, but {noisy.size} of the type {noisy.dtype} were "
-            "given; they are of another plan or part"
+            "given. They belong to another plan or part."
         )
     return noisy.astype(np.int64, copy=False)
 
@@ -300,7 +300,7 @@ def check_unit(size: int, what: str, *, whole: int, most: int) -> None:
     """
     if size > max(LARGEST_UNIT, most) and whole > LARGEST_UNIT:
         raise WorkloadError(
-            f"a release in parts would hold {size:,} numbers at once for {what}, and it may hold "
-            f"{LARGEST_UNIT:,}; ask for fewer attributes together, or for an attribute with more "
-            "cells, along which the release can be cut"
+            f"a release in parts needs {size:,} numbers at once for {what}. The limit is "
+            f"{LARGEST_UNIT:,}. Use fewer attributes in one query, or divide the release along an "
+            "attribute with more cells."
         )

@@ -282,9 +282,7 @@ class IntegerStrategy(ABC, Generic[S]):
             structure.block_attributes, structure.sizes, self.attribute_matrices, strict=True
         ):
             if matrix.is_symmetric != (name in structure.symmetric) or not matrix.has_form(n):
-                raise PlanError(
-                    f"what it measures of {name!r} is not an integer matrix of its cells"
-                )
+                raise PlanError(f"the matrix of {name!r} is not an integer matrix of its cells")
 
     def answer_exactly(self, read_counts: ReadCounts) -> IntArray:
         """Compute A x exactly for every integer input, and clamp it at +-2^62.

@@ -49,7 +49,7 @@ from fitplug.numeric import (
 )
 from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
 
-TWO_CHANGES = "design for fp.AddRemove(records=2), which protects one record that is replaced, too"
+TWO_CHANGES = "design for fp.AddRemove(records=2), which also protects one row that is replaced"
 """What to do where neighbours replace a record and the workload is too large for this."""
 
 
@@ -221,7 +221,7 @@ class Structure(ABC):
         """Make the error for queries that public totals answer, all of them."""
         return WorkloadError(
             "all queries are answered by totals that are public in this unit of privacy "
-            f"({self.unit}); there is nothing to design"
+            f"({self.unit}), so there is nothing to design. Add other queries."
         )
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:

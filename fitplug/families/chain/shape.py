@@ -96,9 +96,9 @@ class ChainStructure(Structure):
         names = self.asymmetric
         if self.n > MAX_CHAIN or self.n * len(self.blocks) > MAX_BLOCK_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks; up to "
-                f"{MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all blocks together, can be "
-                f"designed for; use {suggest_fewer_cells(self.workload.domain, names)}"
+                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks. The limits "
+                f"are {MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all blocks together. Use "
+                f"{suggest_fewer_cells(self.workload.domain, names)}"
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:

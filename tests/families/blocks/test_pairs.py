@@ -419,7 +419,7 @@ class TestPlans:
         again = fp.Plan.load(tmp_path / "plan.npz")
         again.verify()
         assert (again.unit, again.digest) == (unit, plan.digest)
-        assert "one record replaced by another of the same state" in plan.summary()
+        assert "one row replaced by another of the same state" in plan.summary()
         assert plan.tiers[0].level == pytest.approx(plan.privacy_cost**2, rel=1e-12)
         assert sum(price_groups(plan).values()) == pytest.approx(1.0)
 

@@ -170,7 +170,7 @@ def test_which_workloads_are_chains() -> None:
     assert choose(PREFIX, windows) is MatrixStructure
     # Two ordered attributes are no chain.
     other = fp.queries({"y": "prefix"}, variance=1.0)
-    with pytest.raises(WorkloadError, match="y, x have too many cells"):
+    with pytest.raises(WorkloadError, match="too many cells of y, x"):
         choose(PREFIX, other, y=fp.Integers(0, 9))
 
 

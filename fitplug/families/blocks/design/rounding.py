@@ -101,8 +101,8 @@ def round_blocks(
                 best = strategy
     if best is None:
         raise DesignError(
-            "the workload's coefficients differ by too many orders of magnitude for an integer "
-            "strategy; scale the queries to similar size"
+            "the workload's coefficients differ by too many orders of magnitude to round them to "
+            "integers. Scale the queries to coefficients of similar size."
         )
     return add_claim_margins(best)
 

@@ -73,9 +73,9 @@ class MatrixStructure(Structure):
     def check_size(self) -> None:
         if (entries := self.entries) > MAX_ENTRIES:
             raise WorkloadError(
-                f"the attributes {', '.join(self.dense)} are asked for in ways, or with targets, "
-                f"that tell their cells apart, which takes {entries} coefficients together; up to "
-                f"{MAX_ENTRIES} can be held: use fewer of them together, or "
+                f"the queries distinguish the cells of {', '.join(self.dense)}, which takes "
+                f"{entries:,} coefficients. The limit is {MAX_ENTRIES:,}. Use fewer of these "
+                "attributes in one query, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )
 
@@ -150,7 +150,7 @@ class PersonStructure(MatrixStructure):
     named: RecordSets | None = None
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; persons with up to {self.person.most:,} records"
+        return f"{super().__str__()}; persons with up to {self.person.most:,} rows"
 
     @frozen_property
     def person(self) -> PersonRecords:
@@ -173,8 +173,8 @@ class PersonStructure(MatrixStructure):
     @property
     def remedy(self) -> str:
         return (
-            "the ways in which the records of a person can lie are too many to try, so that the "
-            "cost is a bound; take fewer periods, or ask fewer attributes together"
+            "the rows of a person can lie in too many ways to try all of them, so the cost is an "
+            "upper limit; use fewer periods, or fewer attributes in one query"
         )
 
     @property
@@ -197,8 +197,8 @@ class PersonStructure(MatrixStructure):
         _ = self.person
         if not self.has_room:
             raise WorkloadError(
-                f"persons with several records have {self._products:,} pairs of records to tell "
-                f"apart, and up to {MAX_PRODUCTS:,} can be held: use fewer attributes together, or "
+                f"two rows of a person can differ in {self._products:,} ways, more than "
+                f"{MAX_PRODUCTS:,}. Use fewer attributes in one query, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )
 
@@ -218,14 +218,14 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
         WorkloadError: If the structure cannot have this unit; the message says what to ask.
     """
     if not isinstance(unit, AddRemove) or unit.is_of_records:
-        raise WorkloadError(f"the unit of privacy ({unit}) keeps no records of a person apart")
+        raise WorkloadError(f"the unit of privacy ({unit}) has neither once_per nor distinct")
     domain, dense = structure.workload.domain, structure.dense
     shape = get_shape(domain, dense)
     if unit.once_per is not None:
         if unit.once_per not in dense:
             raise WorkloadError(
-                f"no query tells the values of {unit.once_per!r} apart, so records at different "
-                f"values cost what records at one value do; give records alone"
+                f"no query distinguishes the values of {unit.once_per!r}, so once_per saves "
+                "nothing. Use records alone."
             )
         axis = dense.index(unit.once_per)
         periods = np.indices(shape, dtype=np.intp)[axis].ravel()
@@ -233,16 +233,15 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
         if any(domain[name].size > 1 for name in unasked):
             raise WorkloadError(
-                "records in distinct cells can be in one cell of the attributes that queries ask "
-                f"for, since no query asks for {', '.join(unasked)}; leave these attributes out "
-                "of the domain, or give records alone"
+                f"no query uses {', '.join(unasked)}, so rows in distinct cells of the domain may "
+                "be in the same cell of all queries. Leave these attributes out of the domain, or "
+                "use records alone."
             )
         periods = np.arange(structure.cells)
     if len(structure.sizes) > MAX_SYMMETRIC:
         raise WorkloadError(
-            f"a person with several records can be planned for with up to {MAX_SYMMETRIC} "
-            f"attributes asked for as identity or total alone, not {len(structure.sizes)}; ask "
-            "fewer attributes, or give records alone"
+            f"{len(structure.sizes)} attributes are asked for only as identity or total; once_per "
+            f"and distinct allow up to {MAX_SYMMETRIC}. Use fewer attributes, or records alone."
         )
     used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}
     sizes = tuple(n if a in used else 1 for a, n in enumerate(structure.sizes))

@@ -49,7 +49,7 @@ class MoveStructure(PairStructure):
 
     def __str__(self) -> str:
         blocks = super(PairStructure, self).__str__()
-        return f"{blocks}, a record moves along up to {len(self.free)}"
+        return f"{blocks}, a row changes in up to {len(self.free)} attributes"
 
     @property
     def fits(self) -> bool:
@@ -74,8 +74,8 @@ class MoveStructure(PairStructure):
         if len(self.free) <= MOST_LISTED:
             return ""
         return (
-            "the moves of a record are too many to try, so that the privacy cost is a bound; ask "
-            "tables of fewer attributes, or with equal targets"
+            "a row can change in too many ways to try all of them, so the cost is an upper limit; "
+            "ask for tables of fewer attributes, or with equal targets"
         )
 
     @frozen_property
@@ -88,9 +88,9 @@ class MoveStructure(PairStructure):
             raise self.make_public_error()
         if len(self.noisy_blocks) > MOST_MOVED_BLOCKS and not self.fits:
             raise WorkloadError(
-                f"a record may move along {len(self.free)} attributes, and its moves change "
-                f"{len(self.noisy_blocks):,} tables; for the unit of privacy ReplaceOne up to "
-                f"{MOST_MOVED_BLOCKS:,} can be designed for: use fewer attributes, or {TWO_CHANGES}"
+                f"a replaced row may change in {len(self.free)} attributes, and so change "
+                f"{len(self.noisy_blocks):,} tables; the limit of ReplaceOne is "
+                f"{MOST_MOVED_BLOCKS:,}. Use fewer attributes, or {TWO_CHANGES}"
             )
 
     def check_named(self) -> None:

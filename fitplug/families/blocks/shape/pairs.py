@@ -103,23 +103,23 @@ class PairStructure(MatrixStructure):
     def check_size(self) -> None:
         if self.cells > MOST_PAIR_CELLS:
             raise WorkloadError(
-                f"the attributes {', '.join(self.dense)} have {self.cells:,} cells together; for "
-                f"the unit of privacy ReplaceOne up to {MOST_PAIR_CELLS:,} can be designed for: "
-                f"use fewer attributes or cells, or {TWO_CHANGES}"
+                f"the attributes {', '.join(self.dense)} have {self.cells:,} cells together. The "
+                f"limit of ReplaceOne is {MOST_PAIR_CELLS:,}. Use fewer attributes or cells, or "
+                f"{TWO_CHANGES}"
             )
         super().check_size()
         takes_some = self.fits_named
         if not takes_some and (pairs := self.pairs.count) > MOST_PAIRS:
             raise WorkloadError(
-                f"the queries tell {self.pairs.nodes:,} cells apart, which makes {pairs:,} pairs "
-                f"between which a record may move; up to {MOST_PAIRS:,} can be designed for: ask "
-                f"for less detail, or {TWO_CHANGES}"
+                f"the queries distinguish {self.pairs.nodes:,} cells, so a replaced row may change "
+                f"between {pairs:,} pairs of them, more than {MOST_PAIRS:,}. Ask for less detail, "
+                f"or {TWO_CHANGES}"
             )
         if not takes_some and not self.fits:
             raise WorkloadError(
                 f"the workload has {len(self.blocks):,} blocks over {self.pairs.nodes:,} cells, "
-                "too many for the unit of privacy ReplaceOne: ask fewer attributes together, or "
-                f"{TWO_CHANGES}"
+                "too many for the unit of privacy ReplaceOne. Use fewer attributes in one query, "
+                f"or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

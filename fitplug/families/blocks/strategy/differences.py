@@ -88,7 +88,7 @@ class PairStrategy(MatrixStrategy[PairStructure]):
             return
         if not np.array_equal(basis.index, classify_cells(structure.build_block_matrix(block))):
             # The cost is counted for the cells that the queries tell apart.
-            raise PlanError("the basis is not the classes of cells that queries tell apart")
+            raise PlanError("the basis is not the classes of cells that queries distinguish")
 
 
 class MoveStrategy(MatrixStrategy[MoveStructure]):

@@ -330,7 +330,7 @@ class DenseCovariance:
             if best is not None:
                 break
         if best is None:
-            raise DesignError("the integer strategy of an attribute lost a contrast")
+            raise DesignError("rounding to integers lost a query of an attribute")
         return best[1]
 
 

@@ -101,7 +101,8 @@ def round_member(
             break
     if best is None:
         raise DesignError(
-            "an integer strategy has no room for tables of so many attributes; ask tables of fewer"
+            "tables of so many attributes exceed 64-bit integers. Ask for tables of fewer "
+            "attributes."
         )
     blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
     return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
@@ -138,7 +139,7 @@ def _round_blocks(
     scales = batched.scales
     entry = scales.multiply([_list_entries(matrix) for matrix in matrices])
     if float(entry.max()) > most:
-        raise DesignError("no room for so many records")
+        raise DesignError("no room for so many rows")
     rows = build_extreme_rows(batched, tables, loss / 10)
     profiles = member.profiles.of_matrices(matrices)
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
@@ -147,7 +148,7 @@ def _round_blocks(
     room = most / float((real * entry).max())
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
-        raise DesignError("no room for so many records")
+        raise DesignError("no room for so many rows")
     # Public totals answer blocks that have no cost.
     worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
     cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))

@@ -167,8 +167,8 @@ def build_extreme_rows(
         return build_extreme_rows(batched, tables, 4 * max(slack, 1e-6))
     if size > MAX_ROWS:
         raise WorkloadError(
-            f"{size} queries differ in their targets, and up to {MAX_ROWS} can be designed for: "
-            "give tables of several attributes one target each, or ask fewer of them"
+            f"{size:,} queries have different targets. The limit is {MAX_ROWS:,}. Give each table "
+            "of several attributes one target, or ask for fewer tables."
         )
     places = tuple(batch.scales for batch in batched.batches)
     return VarianceMatrix(places, tuple(axes), tuple(targets), batched.scales.count)

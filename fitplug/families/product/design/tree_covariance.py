@@ -163,7 +163,7 @@ class TreeCovariance:
         (real,) = self.top.precisions
         matrix = np.rint(real * unit).astype(np.int64)
         if np.linalg.matrix_rank(np.vstack([matrix, np.full(shape.top, unit)])) < shape.top:
-            raise DesignError("the integer strategy of a hierarchy lost a contrast; raise its bits")
+            raise DesignError("rounding to integers lost a query of a hierarchy")
         precision = np.ones(shape.branching)
         for siblings in shape.siblings:
             precision[siblings.positions] = build_contrasts(siblings.k).precision

@@ -83,16 +83,15 @@ class ProductStructure(Structure):
         domain, names = self.workload.domain, self.asymmetric
         if self.rows > MAX_ROWS:
             raise WorkloadError(
-                f"the workload has {self.rows} queries of {', '.join(names)}, and up to "
-                f"{MAX_ROWS} can be designed for: use fewer of them together, or "
+                f"the workload has {self.rows:,} queries of {', '.join(names)}. The limit is "
+                f"{MAX_ROWS:,}. Use fewer of these attributes in one query, or "
                 + suggest_fewer_cells(domain, names)
             )
         if (work := self._estimate_work()) > MAX_FACTORS:
             raise WorkloadError(
-                f"the attributes {', '.join(names)} have too many cells, or are asked too many "
-                f"different queries, that tell their cells apart: {work:.1e} operations an "
-                f"iteration, and up to {MAX_FACTORS:.0e} can be waited for: use fewer of them, or "
-                + suggest_fewer_cells(domain, names)
+                f"the queries distinguish too many cells of {', '.join(names)}: the design would "
+                f"take {work:.1e} operations per iteration. The limit is {MAX_FACTORS:.0e}. Use "
+                "fewer of these attributes, or " + suggest_fewer_cells(domain, names)
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
@@ -212,8 +211,8 @@ class ProductPairStructure(ProductStructure):
         super().check_size()
         if any(tree is not None for tree in self.batched.trees):
             raise WorkloadError(
-                "hierarchies of this size are not designed for in the unit of privacy ReplaceOne; "
-                f"ask for fewer levels, or {TWO_CHANGES}"
+                "ReplaceOne does not work for hierarchies of this size. Ask for fewer levels, or "
+                f"{TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

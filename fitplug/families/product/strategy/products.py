@@ -63,7 +63,7 @@ class ProductStrategy(BlockSetStrategy[P]):
             else:
                 counts = (1 if matrix.grades is None else matrix.grades.count,)
             if counts != tuple(np.diff(grades.starts).tolist()):
-                raise PlanError(f"what it measures of {name!r} does not have the workload's grades")
+                raise PlanError(f"the matrix of {name!r} does not have the workload's grades")
         for block_set in self.block_sets:
             check_multiples(structure.batched.scales, block_set)
 

@@ -235,7 +235,7 @@ def lower_weighted_norm(
         work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
         if work > MOST_WORK:
             raise ValueError(
-                "dual weights p tell cells apart at too many nodes: average them there"
+                "dual weights p distinguish cells at too many nodes: average them there"
             )
         if work > LARGE_WORK:
             tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4

@@ -102,8 +102,8 @@ def round_trees(
             break
     if best is None:
         raise DesignError(
-            "the targets of the tree's nodes differ by too many orders of magnitude for an integer "
-            "strategy; bring them closer together"
+            "the targets of the tree's nodes differ by too many orders of magnitude. Bring them "
+            "closer together."
         )
     return add_claim_margins(best)
 

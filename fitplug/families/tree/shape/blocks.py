@@ -156,11 +156,10 @@ class TreeStructure(Structure):
         nodes = self.tree.size * len(self.blocks)
         if nodes > MAX_NODES:
             raise WorkloadError(
-                f"the workload tells {self.tree.size:,} nodes of {self.tree_attribute!r} apart in "
-                f"{len(self.blocks):,} blocks, and up to {MAX_NODES:,} nodes together can be "
-                "designed for; give leaves with one parent equal targets, use fewer other "
-                "attributes together, or take "
-                + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
+                f"the queries distinguish {self.tree.size:,} nodes of {self.tree_attribute!r} in "
+                f"{len(self.blocks):,} blocks. The limit is {MAX_NODES:,} nodes together. Give "
+                "leaves with the same parent equal targets, use fewer other attributes in one "
+                "query, or use " + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:

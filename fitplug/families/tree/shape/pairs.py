@@ -197,9 +197,9 @@ class TreePairStructure(TreeStructure):
         if len(self.free) > MOST_MOVED:
             names = list_names([self.symmetric[a] for a in self.free.tolist()])
             raise WorkloadError(
-                f"a record may move along {len(self.free)} attributes ({names}) beside the "
-                f"hierarchy {self.tree_attribute!r}; up to {MOST_MOVED} can be designed for in the "
-                f"unit of privacy ReplaceOne: ask for fewer of them, or {TWO_CHANGES}"
+                f"a replaced row may change in {len(self.free)} attributes ({names}) besides the "
+                f"hierarchy {self.tree_attribute!r}; the limit of ReplaceOne is {MOST_MOVED}. Ask "
+                f"for fewer of them, or {TWO_CHANGES}"
             )
         if self.keeps_tree and any(
             len(self.find_public_sums(block, depth).measured)
@@ -208,8 +208,8 @@ class TreePairStructure(TreeStructure):
         ):
             moved = [name for name in self.dense if name not in (self.public_attributes or ())]
             raise WorkloadError(
-                f"plans whose unit of privacy keeps {self.tree_attribute!r}, a hierarchy of this "
-                f"size, do not let a record move along {list_names(moved)}; ask for "
+                f"with {self.tree_attribute!r} in within, a hierarchy of this size, a replaced row "
+                f"may not change in {list_names(moved)}. Ask for "
                 f"{'it' if len(moved) == 1 else 'them'} as identity or total with equal targets, "
                 f"or {TWO_CHANGES}"
             )

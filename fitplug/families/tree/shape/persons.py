@@ -70,13 +70,13 @@ class PersonTreeStructure(TreeStructure):
     named: RecordSets | None = None
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; persons with up to {self.most_records:,} records"
+        return f"{super().__str__()}; persons with up to {self.most_records:,} rows"
 
     @cached_property
     def period_attribute(self) -> str:
         """The attribute in each of whose cells a person has at most one record."""
         if not isinstance(self.unit, AddRemove) or self.unit.once_per is None:
-            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods; give once_per")
+            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods. Give once_per.")
         return self.unit.once_per
 
     @cached_property
@@ -88,7 +88,7 @@ class PersonTreeStructure(TreeStructure):
     def most_records(self) -> int:
         """k, the most records of a person, which is at most the number of periods."""
         if not isinstance(self.unit, AddRemove):
-            raise WorkloadError(f"the unit of privacy ({self.unit}) does not limit records")
+            raise WorkloadError(f"the unit of privacy ({self.unit}) does not limit rows per person")
         return min(self.unit.records, self.period_count)
 
     @cached_property
@@ -191,19 +191,19 @@ class PersonTreeStructure(TreeStructure):
     def check_size(self) -> None:
         if self.period_attribute == self.tree_attribute:
             raise WorkloadError(
-                f"persons with at most one record for each {self.tree_attribute!r} are not "
-                "designed for in hierarchies of this size; give records alone"
+                f"once_per = {self.tree_attribute!r} does not work for a hierarchy of this size. "
+                "Use records alone."
             )
         if self.period_attribute not in self.workload.attributes:
             raise WorkloadError(
-                f"no query tells the values of {self.period_attribute!r} apart, so records at "
-                "different values cost what records at one value do; give records alone"
+                f"no query distinguishes the values of {self.period_attribute!r}, so once_per "
+                "saves nothing. Use records alone."
             )
         if len(self.differing) > MAX_SYMMETRIC:
             raise WorkloadError(
-                f"a person with several records can be planned for with up to {MAX_SYMMETRIC} "
-                "attributes asked for as identity or total alone beside the periods, not "
-                f"{len(self.differing)}; ask fewer attributes, or give records alone"
+                f"{len(self.differing)} attributes besides the periods are asked for only as "
+                f"identity or total; once_per allows up to {MAX_SYMMETRIC}. Use fewer attributes, "
+                "or records alone."
             )
         super().check_size()
 

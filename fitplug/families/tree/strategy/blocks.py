@@ -149,9 +149,9 @@ class TreeBlock:
                 or children.shape != shape
                 or find_largest_entry(children) >= MAX_ENTRY
             ):
-                raise PlanError("what it measures of a node's children is not an integer matrix")
+                raise PlanError("the matrix of a node's children does not consist of integers")
             if step.counts is not None and int(children.min()) < 1:
-                raise PlanError("what it measures of identical leaves is no multiple of contrasts")
+                raise PlanError("the matrix of identical leaves is not a multiple of contrasts")
 
 
 @dataclass(frozen=True, eq=False)
