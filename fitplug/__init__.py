@@ -5,7 +5,7 @@ Domain -> Workload (query groups + targets) -> design -> Plan -> count -> measur
 
 from fitplug import baselines
 from fitplug.adapters import Series, begin_series, count, open_series, preview, release
-from fitplug.counts import DeltaTable, IcebergTable, Preview, Source, Tables
+from fitplug.counts import DatabaseTable, DeltaTable, IcebergTable, Preview, Source, Tables
 from fitplug.domain import Bins, Categories, CodePrefix, Dates, Domain, Hierarchy, Integers, Measure
 from fitplug.errors import (
     AlreadyReleased,
@@ -67,6 +67,7 @@ __all__ = [
     "CodePrefix",
     "CoverageRow",
     "DataError",
+    "DatabaseTable",
     "Dates",
     "DeltaTable",
     "DesignError",

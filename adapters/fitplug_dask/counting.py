@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import OutsideCounts, Source, Tables, check_weight
+from fitplug.counts import (
+    OutsideCounts,
+    Source,
+    Tables,
+    check_coverage,
+    check_limit_attributes,
+    check_person,
+    check_weight,
+    find_limit,
+    list_tables,
+    sum_to_tables,
+)
 from fitplug.display import Progress, Report, accumulate, choose_report
 from fitplug.errors import BudgetError
 from fitplug.plan import Plan
@@ -18,8 +29,6 @@ from fitplug_dask.request import (
     check_client,
     check_files,
     check_libraries,
-    check_person,
-    list_tables,
     prepare_request,
     prepare_rules,
 )
@@ -59,23 +68,19 @@ def count(
     check_client(client)
     domain, names = list_tables(plan)
     check_libraries()
-    from fitplug_dask.kernel import cut_partitions, sum_to_tables
+    from fitplug_dask.kernel import cut_partitions
     from fitplug_dask.kernel.outside_counter import OutsideCounter
-    from fitplug_dask.persons import choose_limit, count_by_person, cut_person_partitions
+    from fitplug_dask.persons import count_by_person, cut_person_partitions
     from fitplug_dask.sharding import count_tables
 
     source = Source.of(source)
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
     if isinstance(plan, Plan) and plan.coverage is not None:
-        if source.person is not None:
-            raise BudgetError(
-                "the plan has coverage, and the source has person, which does not limit the rows "
-                "in no table. Leave out person, or design without coverage."
-            )
+        check_coverage(source.person_columns)
         job = replace(job, outside=plan.coverage.names)
     check_weight(job.weight, job.filters, job.attributes, source.person_columns)
-    limit = choose_limit(_find_unit(plan, unit, source.person))
+    limit = find_limit(plan.unit if isinstance(plan, Plan) else None, unit, source.person)
     selection = _make_selection(source.person_columns, limit, person_key, job)
     sharded = request.choose_sharding(whole=selection is not None or bool(job.outside))
     files = _find_checked_files(source, job, runner)
@@ -145,31 +150,6 @@ def count_partitions(
     return counted
 
 
-def _find_unit(plan: Wanted, unit: Unit | None, person: str | Sequence[str] | None) -> Unit | None:
-    """Return the unit that the count enforces; None if it counts all rows.
-
-    Raises:
-        BudgetError: The plan has another unit than the one that was given, or nothing says how
-            many rows of a person are counted.
-    """
-    if isinstance(plan, Plan) and unit not in (None, plan.unit):
-        raise BudgetError(f"the plan has another unit of privacy ({plan.unit}). Leave out unit.")
-    if person is None:
-        if unit is not None:
-            raise BudgetError(
-                "unit limits the rows per person, so fitplug must know the persons. Name their "
-                'column: fp.Source(..., person="...").'
-            )
-        return None
-    chosen = plan.unit if isinstance(plan, Plan) else unit
-    if chosen is None:
-        raise BudgetError(
-            f"person = {person!r} identifies persons, but nothing limits their rows. Give a "
-            "unit of privacy, such as unit=fp.AddRemove(records=3)."
-        )
-    return chosen
-
-
 def count_slabs(
     source: Source,
     plan: Wanted,
@@ -204,7 +184,7 @@ def count_slabs(
     Raises:
         FitplugError: As for `count`.
     """
-    from fitplug_dask.persons import choose_limit, count_person_shards, cut_person_partitions
+    from fitplug_dask.persons import count_person_shards, cut_person_partitions
     from fitplug_dask.sharding import count_shards, cut_shard_partitions
 
     domain, names = list_tables(plan)
@@ -212,7 +192,7 @@ def count_slabs(
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
     check_weight(job.weight, job.filters, job.attributes, person)
-    limit = choose_limit(_find_unit(plan, None, source.person))
+    limit = find_limit(plan.unit if isinstance(plan, Plan) else None, None, source.person)
     selection = None if not person else _make_selection(person, limit, person_key, job)
     files = _find_checked_files(source, job, runner)
     how: dict[str, Any] = {
@@ -261,6 +241,7 @@ def _make_selection(
                 "person. Give person, or leave out the key."
             )
         return None
+    check_limit_attributes(limit, job.attributes)
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))
     check_person(person, tuple(job.attributes))
     check_selection_once()  # each process that reads or selects rows makes this test, too

@@ -10,8 +10,10 @@ from fitplug.counts import (
     Preview,
     Source,
     can_name_columns,
+    check_person,
     check_weight,
     describe_rows,
+    list_tables,
     name_person,
 )
 from fitplug.errors import DataError
@@ -20,8 +22,6 @@ from fitplug_dask.request import (
     check_client,
     check_files,
     check_libraries,
-    check_person,
-    list_tables,
     prepare_request,
     prepare_rules,
 )

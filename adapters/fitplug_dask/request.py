@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fitplug.counts import WEIGHT, AttributeSet, Source
+from fitplug.counts import WEIGHT, AttributeSet, Source, choose_joint_tables
 from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder, get_codec, get_shape
 from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
@@ -114,7 +114,7 @@ def prepare_request(
         DomainError: The domain does not have an attribute.
         FitplugError: The cluster does not answer, or a worker has other code than this process.
     """
-    from fitplug_dask.kernel import Job, choose_joint_tables
+    from fitplug_dask.kernel import Job
     from fitplug_dask.workers import open_runner
 
     runner = open_runner(client)
@@ -124,40 +124,6 @@ def prepare_request(
     job = Job(attributes, choose_joint_tables(domain, names), source.weight, source.filters)
     table_cells = sum(math.prod(get_shape(domain, table)) for table in names)
     return Request(job, runner, table_cells)
-
-
-def list_tables(wanted: Wanted) -> tuple[Domain, list[AttributeSet]]:
-    """List the attribute sets that are wanted, each once and in the domain's order.
-
-    Returns:
-        The domain and the attribute sets.
-
-    Raises:
-        TablesError: No table is wanted, or a table names an attribute twice.
-        DomainError: The domain does not have an attribute.
-    """
-    domain, tables = wanted if isinstance(wanted, tuple) else (wanted.domain, wanted.tables)
-    names: list[AttributeSet] = []
-    for table in tables:
-        given = (table,) if isinstance(table, str) else tuple(table)
-        if len(set(given)) != len(given):
-            raise TablesError(f"table {given} names an attribute twice. Name it once.")
-        ordered = domain.ordered(given)
-        if ordered not in names:
-            names.append(ordered)
-    if not names:
-        raise TablesError("no tables are given. Name at least one set of attributes.")
-    return domain, names
-
-
-def check_person(person: Sequence[str], used: Container[str]) -> None:
-    """Raise DomainError if a column of persons is among the attributes that are counted."""
-    for name in person:
-        if name in used:
-            raise DomainError(
-                f"{name!r} identifies persons, so it cannot be counted as well. Leave it out "
-                "of the queries, or name another column of persons."
-            )
 
 
 def prepare_rules(job: Job, source: Source) -> ColumnRules:

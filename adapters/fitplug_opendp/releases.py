@@ -55,14 +55,38 @@ def release_tables(
     """
     check_confidence(confidence)
     check_are_tables(tables)
-    report = choose_report(progress, "drawing noise")
     request = ReleaseRequest(plan, CountedRows.from_tables(tables), **charge)
     if folder is None:
         check_limit(plan, tables)
-        return release_in_memory(request, lambda: tables, report)
-    output, executor = Output.open(folder), ThisProcess(report)
-    publication = FolderPublication.prepare(request, output, executor, confidence=confidence)
-    return publication.publish(lambda: WholeTables(plan, tables)).release
+    return release_counts(request, lambda: tables, folder, confidence, progress)
+
+
+def release_counts(
+    request: ReleaseRequest,
+    find_tables: Callable[[], Tables],
+    folder: str | os.PathLike[str] | None,
+    confidence: float,
+    progress: Progress,
+) -> Release:
+    """Release exact counts in this process, which are found when nothing refuses the release.
+
+    Each run draws all answers from its own counts, and only one run's answers are ever published.
+    So the counts of a run that was killed need not be those of the run that finishes the release.
+
+    Args:
+        request: The release.
+        find_tables: Returns the exact counts.
+        folder: The folder of the release; None for a release in memory.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+        progress: How it is reported how many answers are drawn.
+    """
+    report = choose_report(progress, "drawing noise")
+    if folder is None:
+        return release_in_memory(request, find_tables, report)
+    publication = FolderPublication.prepare(
+        request, Output.open(folder), ThisProcess(report), confidence=confidence
+    )
+    return publication.publish(lambda: WholeTables(request.plan, find_tables())).release
 
 
 def release_in_memory(

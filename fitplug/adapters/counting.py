@@ -9,6 +9,7 @@ from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import Preview, Source, Tables
 from fitplug.display import Progress
 from fitplug.domain import Domain
+from fitplug.errors import InputError
 from fitplug.plan import Plan
 from fitplug.workload import Unit, Workload
 
@@ -25,7 +26,7 @@ def count(
     unit: Unit | None = None,
     progress: Progress = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, from files, tables of lakes, or frames.
+    """Count the tables that a plan needs, exactly, from files, lakes, frames or databases.
 
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
@@ -36,6 +37,9 @@ def count(
     Tables with measures count shares of rows, in the same pass: a row has `shares` of each,
     divided between the cells of its value's bounds. Columns of measures hold integers, floats or
     decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
+
+    A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
+    chooses the rows of each person at random, so that two counts may choose other rows.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where workers
     are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals
@@ -72,8 +76,9 @@ def count(
         BudgetError: The unit of privacy is missing, or not that of the plan, or no count keeps it.
         FitplugError: The workers of `client` fail or have other code than this process.
     """
+    source = Source.of(source)
     tables: Tables = call_adapter(
-        "count",
+        "count_in_database" if source.is_in_database else "count",
         source,
         plan,
         client=client,
@@ -104,6 +109,12 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
         DataError: As by `count`.
         TablesError: As by `count`.
         DomainError: As by `count`.
+        InputError: The rows are in a database.
     """
+    source = Source.of(source)
+    if source.is_in_database:
+        raise InputError(
+            "preview shows the files of a count, and a database counts these rows. Call count."
+        )
     said: Preview = call_adapter("preview", source, plan, client=client)
     return said

@@ -9,9 +9,11 @@ GROUP = "fitplug.adapters"
 
 _EXTRAS = {
     "count": "dask",
+    "count_in_database": "ibis",
     "preview": "dask",
     "release_tables": "opendp",
     "release_source": "dask,opendp",
+    "release_from_database": "ibis,opendp",
     "begin_series": "dask,opendp",
     "open_series": "dask,opendp",
 }

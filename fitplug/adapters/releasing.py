@@ -141,10 +141,19 @@ def release(
         raise InputError(
             "folder_options are for object stores. Give the URL of a store, or leave them out."
         )
-    if is_counted and client is None and key_file is None and not in_store:
+    source = data if isinstance(data, Tables) else Source.of(data)
+    if isinstance(source, Source) and source.is_in_database:
+        for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
+            if given:
+                raise InputError(
+                    f"{name} is for a release in parts, and a database counts these rows as a "
+                    "whole. Leave it out, or release the tables that fitplug.count returns."
+                )
+        name = "release_from_database"
+    elif is_counted and client is None and key_file is None and not in_store:
         name = "release_tables"
     else:
         name = "release_source"
         reported |= {"client": client, "key_file": key_file, "folder_options": folder_options}
-    made: Release = call_adapter(name, plan, data, folder, **reported, **charge)
+    made: Release = call_adapter(name, plan, source, folder, **reported, **charge)
     return made

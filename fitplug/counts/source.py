@@ -66,6 +66,28 @@ class IcebergTable:
 
 
 @dataclass(frozen=True, repr=False)
+class DatabaseTable:
+    """A table of a database, which Ibis reaches and which counts the rows itself.
+
+        fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
+
+    A table or expression of Ibis may be counted as it is: `fp.count(connection.table("people"),
+    plan)`. DuckDB, SQLite, PostgreSQL and Spark are tested; other databases of Ibis are not.
+
+    Args:
+        connection: A URL that `ibis.connect` takes. Each `${NAME}` in it is the environment
+            variable of this name, which is read when counting begins and shown nowhere.
+        name: The table, or "schema.table".
+    """
+
+    connection: str
+    name: str
+
+    def __repr__(self) -> str:
+        return f"DatabaseTable({redact_url(self.connection)!r}, {self.name!r})"
+
+
+@dataclass(frozen=True, repr=False)
 class Source:
     """The rows to count: where they are, which of them count, and how their columns are read.
 
@@ -84,10 +106,11 @@ class Source:
             spells no value of the attribute's type is outside the domain, and an empty value is
             null (a quoted one is the empty string).
 
-            Or a `DeltaTable` or `IcebergTable`; a dask.dataframe, or delayed frames of pandas,
-            Polars or Arrow; a data set, Table or RecordBatchReader of Arrow; a DataFrame of pandas
-            or Polars, a LazyFrame of Polars or a relation of DuckDB. Tables, readers, frames and
-            relations are streams that one process reads: they cannot be counted on a cluster.
+            Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or a table of Ibis; a
+            dask.dataframe, or delayed frames of pandas, Polars or Arrow; a data set, Table or
+            RecordBatchReader of Arrow; a DataFrame of pandas or Polars, a LazyFrame of Polars or a
+            relation of DuckDB. Tables, readers, frames and relations are streams that one process
+            reads: they cannot be counted on a cluster.
         where: {column: value, or values}: count only rows that hold one of the values in each of
             these columns. Other rows do not use up a person's limit. The values of a column are
             strings, integers, booleans or dates, all of one type, which decides how the column is
@@ -162,6 +185,12 @@ class Source:
         return data if isinstance(data, Source) else cls(data)
 
     @property
+    def is_in_database(self) -> bool:
+        """Whether a database counts the rows: the path is a table of Ibis, or names one."""
+        library = type(self.path).__module__.partition(".")[0]
+        return library == "ibis" or isinstance(self.path, DatabaseTable)
+
+    @property
     def person_columns(self) -> tuple[str, ...]:
         """The columns that identify persons together; none if no column does."""
         person = self.person
@@ -216,7 +245,7 @@ def _describe_path(path: Any) -> str:
     """Describe a path without passwords, and what another library holds by its type alone."""
     if isinstance(path, (str, PathLike)):
         return repr(redact_url(fspath(path)))
-    if isinstance(path, (DeltaTable, IcebergTable)):
+    if isinstance(path, (DeltaTable, IcebergTable, DatabaseTable)):
         return repr(path)
     if isinstance(path, Sequence) and all(isinstance(one, (str, PathLike)) for one in path):
         paths = [_describe_path(one) for one in path[:3]]

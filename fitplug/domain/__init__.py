@@ -15,7 +15,7 @@ from fitplug.domain.domain import (
     name_label_column,
     suggest_fewer_cells,
 )
-from fitplug.domain.encoder import OUTSIDE, TYPE_NAMES, Codes, Encoder
+from fitplug.domain.encoder import MOST_NUMBER, OUTSIDE, TYPE_NAMES, Codes, Encoder
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.measure import MOST_SHARES, Measure, MeasureCodec
 from fitplug.domain.numbers import Bins, Integers
@@ -26,6 +26,7 @@ __all__ = [
     "BLANKS",
     "EPOCH",
     "FORMATS",
+    "MOST_NUMBER",
     "MOST_SHARES",
     "OUTSIDE",
     "TYPE_NAMES",

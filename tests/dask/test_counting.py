@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.counts.joint_tables import MERGED_CELLS, choose_joint_tables
 from fitplug_dask import kernel
 from fitplug_dask.files import open_file, take_snapshot
 from fitplug_dask.kernel import partitions, reading
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.joint_tables import MERGED_CELLS, choose_joint_tables
 from fitplug_dask.sources import find_files
 from tests.helpers.counting import (
     BASE,

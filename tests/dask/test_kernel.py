@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.counts.joint_tables import choose_joint_tables, split_into_atoms, sum_to_tables
 from fitplug.domain import get_codec, get_shape
 from fitplug.errors import TablesError
 from fitplug_dask import kernel, loops
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import counters, partitions
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.joint_tables import choose_joint_tables, split_into_atoms, sum_to_tables
 from fitplug_dask.sources import find_files
 from tests.helpers import numpy_loops
 from tests.helpers.row_reading import watch_reading

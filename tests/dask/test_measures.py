@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts import make_filters
+from fitplug.counts.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug.domain import get_codec
 from fitplug.errors import DataError, DomainError
 from fitplug_dask import loops
@@ -28,7 +29,6 @@ from fitplug_dask.encoding import convert_values
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import counters
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.workers import open_runner
 from tests.helpers import numpy_loops
 from tests.helpers.sources import count_rows

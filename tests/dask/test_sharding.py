@@ -16,6 +16,7 @@ from distributed import Client
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.counts import choose_joint_tables
 from fitplug.domain import get_shape
 from fitplug.errors import DataError, TablesError
 from fitplug.families import Slab
@@ -23,7 +24,7 @@ from fitplug_dask import request as requests
 from fitplug_dask import sharding
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
-from fitplug_dask.kernel import Job, choose_joint_tables, cut_partitions, partitions
+from fitplug_dask.kernel import Job, cut_partitions, partitions
 from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs
 from fitplug_dask.sources import find_files
 from fitplug_dask.workers import open_runner

@@ -23,6 +23,7 @@ from pyarrow import csv, feather
 
 import fitplug as fp
 import fitplug_dask as fpd
+from fitplug.counts.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug.counts.records import make_filters
 from fitplug.domain import get_codec, get_shape
 from fitplug.errors import DataError, DomainError, InputError, TablesError
@@ -31,7 +32,6 @@ from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, counters, partitions, reading
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.sources import find_files
 from tests.helpers import numpy_loops

@@ -53,10 +53,9 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
         self._process.terminate()
         self._process.wait(30)
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._run(self._close)
         self._loop.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -65,6 +64,9 @@ class Browser:
             return await asyncio.wait_for(start(*arguments, **options), 60)
 
         return self._loop.run_until_complete(wait())
+
+    async def _close(self) -> None:
+        self._socket.close()  # it needs a loop that runs
 
     def send(self, method: str, **parameters: Any) -> Any:
         """Send a command and return its result."""

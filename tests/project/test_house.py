@@ -12,6 +12,7 @@ PACKAGES = (
     "fitplug",
     "adapters/fitplug_opendp",
     "adapters/fitplug_dask",
+    "adapters/fitplug_ibis",
     "adapters/fitplug_export",
     "adapters/fitplug_explore",
     "adapters/fitplug_cli",

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fitplug.adapters import count as count_rows
+from fitplug.adapters import preview as preview_rows
 from fitplug.counts import AttributeSet, Tables
 from fitplug.plan import Plan
 from fitplug_cli.commands.clusters import connect
@@ -45,8 +47,6 @@ def count(
     verbose: VerboseOption = False,
 ) -> None:
     """Count the exact tables that the plan needs. The file is CONFIDENTIAL."""
-    import fitplug_dask
-
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     path = output or spec_file.with_suffix(".counts.npz")
@@ -54,7 +54,7 @@ def count(
         check_target(path, read_counts)
     plan = load_plan(spec, plan_file) if plan_file else design_within_limit(spec)
     if dry_run:
-        preview = fitplug_dask.preview(spec.source, plan)
+        preview = preview_rows(spec.source, plan)
         print_preview(preview, plan)
         if as_json:
             print_json(build_preview_record(preview))
@@ -85,11 +85,9 @@ def count_tables(
         DataError: If the rows cannot be read.
         FitplugError: If the cluster does not answer.
     """
-    import fitplug_dask
-
     print_row_rules(spec)
     with connect(spec) as client, open_progress_bar("count") as bar:
-        return fitplug_dask.count(
+        return count_rows(
             spec.source,
             plan if tables is None else (plan.domain, tables),
             client=client,

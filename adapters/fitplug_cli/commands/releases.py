@@ -227,6 +227,14 @@ def _publish_in_parts(
     if tables is not None:
         check_counts(spec, plan, tables, counts_file)
     print_row_rules(spec)
+    if tables is None and spec.source.is_in_database:
+        if spec.source.person is not None:
+            raise SpecError(
+                f"{spec.path}: a release in parts counts again when it is resumed, and a database "
+                "then chooses other rows of each person. Use [output] parts = false, or "
+                "`fitplug count` and then `fitplug release --counts`."
+            )
+        tables = count_tables(spec, plan)
     with connect(spec) as client, open_progress_bar("release") as bar:
         ledger = open_ledger(spec)
         published, state = make_release(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import DeltaTable, IcebergTable, Source, check_weight, name_person
+from fitplug.counts import Source, check_weight, name_person
 from fitplug.domain import Domain, get_codec
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -34,6 +33,7 @@ from fitplug_cli.inputs import (
     read_domain,
     read_targets,
 )
+from fitplug_cli.spec.data_source import build_source
 from fitplug_cli.spec.errors import (
     SpecError,
     is_quoted_number,
@@ -255,7 +255,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
             _check_budget(document.ledger)
     workload = build_workload(folder, document, domain)
     with _name_key("[data]"):
-        source = _build_source(folder, data, columns)
+        source = build_source(folder, data, columns)
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
@@ -339,42 +339,6 @@ def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> st
         except FitplugError:
             return f"[[query]] {number}"
     return "[[query]]"
-
-
-def _build_source(folder: Path, data: DataSection, columns: Mapping[str, str]) -> Source:
-    """Build the source that [data] describes; its path is relative to the spec's folder.
-
-    `columns` has the columns of attributes that have another name in the data.
-
-    Brackets and stars are a glob in [data] path, but not in the name of the spec's folder.
-
-    Raises:
-        FitplugError: A key has a wrong value.
-    """
-    path = data.local_path
-    if path is None:
-        location = data.path
-    elif glob.has_magic(path):
-        location = str(Path(glob.escape(str(folder))) / path)
-    else:
-        location = str(folder / path)
-    table: str | DeltaTable | IcebergTable = location
-    if data.table == "delta":
-        table = DeltaTable(location, data.version)
-    elif data.table == "iceberg":
-        table = IcebergTable(location, data.version)
-    elif data.version is not None:
-        raise SpecError('version needs table = "delta" or "iceberg". Add it, or remove version.')
-    return Source(
-        table,
-        where=data.where,
-        weight=data.weight,
-        person=data.person,
-        zone=data.zone,
-        missing={name: None if value == "" else value for name, value in data.missing.items()},
-        columns=columns,
-        storage_options=data.storage_options,
-    )
 
 
 def _check_rows(source: Source, workload: Workload) -> None:

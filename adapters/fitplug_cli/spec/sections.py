@@ -46,8 +46,11 @@ class DataSection(_Section):
     """[data]: the rows and how to read them.
 
     Attributes:
-        path: The path or URL of the rows.
-        table: The table format at the path: "delta", "iceberg", or None for plain files.
+        path: The path or URL of the rows; None for a table of a database.
+        connection: The URL of a database, which counts the rows. `${NAME}` in it is an environment
+            variable.
+        table: The table format at the path: "delta", "iceberg", or None for plain files; with
+            `connection`, the table of the database.
         version: The version of a Delta table, or the snapshot of an Iceberg table; None for the
             current one.
         zone: The time zone that decides on which day a time with a zone falls.
@@ -61,8 +64,9 @@ class DataSection(_Section):
         where: For each column that filters rows, the values to count.
     """
 
-    path: Location
-    table: Literal["delta", "iceberg", None] = None
+    path: Location | None = None
+    connection: str | None = Field(default=None, min_length=1)
+    table: str | None = Field(default=None, min_length=1)
     version: int | None = Field(default=None, ge=0)
     zone: str | None = Field(default=None, min_length=1)
     missing: dict[str, str | int | bool] = {}
@@ -74,9 +78,9 @@ class DataSection(_Section):
 
     @property
     def local_path(self) -> str | None:
-        """The path of the rows in the local file system; None if they are in a store."""
-        path = self.path.removeprefix("file://")
-        return None if "://" in path else path
+        """The path of the rows in the local file system; None if they are elsewhere."""
+        path = None if self.path is None else self.path.removeprefix("file://")
+        return None if path is None or "://" in path else path
 
 
 class PrivacySection(_Section):

@@ -1,7 +1,7 @@
 """Kernel: the joint tables, the partitions of the rows, and how one task counts its partition."""
 
 from fitplug_dask.kernel.counters import Atom, Axis, MeasureReader, divide_records
-from fitplug_dask.kernel.joint_tables import Job, choose_joint_tables, sum_to_tables
+from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partitions import (
     LARGEST_SUM,
     PartialCounts,
@@ -28,7 +28,6 @@ __all__ = [
     "Partition",
     "add_partial_counts",
     "choose_fan_in",
-    "choose_joint_tables",
     "choose_overflow_fault",
     "count_partition",
     "cut_partitions",
@@ -36,5 +35,4 @@ __all__ = [
     "estimate_memory",
     "make_empty_counts",
     "read_partition",
-    "sum_to_tables",
 ]

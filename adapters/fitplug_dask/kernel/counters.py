@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts import WEIGHT, Counts, Filters
+from fitplug.counts import WEIGHT, Counts, Filters, is_measure, split_into_atoms
 from fitplug.domain import Attribute, Codes, get_codec
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
-from fitplug_dask.kernel.joint_tables import is_measure, split_into_atoms
 from fitplug_dask.kernel.partitions import LARGEST_SUM
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts import WEIGHT
+from fitplug.counts import WEIGHT, is_measure
 from fitplug.domain import OUTSIDE, get_codec
 from fitplug.numeric import BoolArray
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.joint_tables import Job, is_measure
+from fitplug_dask.kernel.job import Job
 
 _BLOCK_ROWS, _LIMB = 2**16, 40
 

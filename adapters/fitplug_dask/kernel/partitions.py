@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug_dask.files import CheckedFile
-from fitplug_dask.kernel.joint_tables import Job
+from fitplug_dask.kernel.job import Job
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault, read_rows_per_task
 
 _PER_WORKER = 3

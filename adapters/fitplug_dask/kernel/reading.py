@@ -17,7 +17,7 @@ from fitplug_dask.files import (
     open_file,
 )
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.kernel.joint_tables import Job
+from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.outside_counter import OutsideCounter, TableAndOutsideCounters
 from fitplug_dask.kernel.partitions import (
     FileSlice,

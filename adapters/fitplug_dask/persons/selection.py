@@ -37,8 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import name_person
-from fitplug.errors import BudgetError, DomainError
-from fitplug.workload import AddRemove, ReplaceOne, Unit
+from fitplug.workload import AddRemove
 from fitplug_dask import loops
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import KEY_BYTES, Field, Packing, Rows, Words, halve_key
@@ -299,60 +298,18 @@ class Selection:
         return selected[:count]
 
 
-def choose_limit(unit: Unit | None) -> AddRemove | None:
-    """Choose the limit on the records of a person that a count enforces.
-
-    Args:
-        unit: The unit of privacy; None if all records are counted.
-
-    Returns:
-        The limit. One record of each person is kept where neighbours replace one record.
-
-    Raises:
-        BudgetError: A record that is replaced keeps the values of some attributes.
-    """
-    if isinstance(unit, ReplaceOne) and unit.within:
-        # The row that is kept may be at other values after another row of the person was replaced,
-        # and a release has the numbers of kept rows at these values without noise.
-        raise BudgetError(
-            f"counting with person does not fit the unit of privacy ({unit}), because which "
-            "rows of a person are counted depends on all values of the rows. Count without "
-            "person, or design the plan for fp.ReplaceOne()."
-        )
-    return None if unit is None else unit.limit
-
-
 def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
     """Find the records of a person of which at most one is kept.
 
     Args:
-        limit: The limit on the records of a person.
+        limit: The limit on the records of a person, which `check_limit_attributes` has checked.
         job: What is counted.
 
     Returns:
         The groups of records; None if the limit says how many records, and nothing else.
-
-    Raises:
-        DomainError: The limit is for each cell of an attribute that is not counted or a measure,
-            or for each cell of all where measures divide records between cells.
     """
-    if limit.distinct and job.measures:
-        raise DomainError(
-            f"rows with the measure {job.measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Use records alone, or once_per."
-        )
     if limit.distinct:
         return CellGroups()
     if limit.once_per is None:
         return None
-    if limit.once_per not in job.attributes:
-        raise DomainError(
-            f"the unit of privacy is {limit}, but no table counts {limit.once_per!r}. Add a "
-            f"query on it, or use AddRemove(records={limit.records})."
-        )
-    if limit.once_per in job.measures:
-        raise DomainError(
-            f"once_per names {limit.once_per!r}, which is a measure. Name an attribute that "
-            "divides rows into cells."
-        )
     return AttributeGroups(Packing(job).find_field(limit.once_per))

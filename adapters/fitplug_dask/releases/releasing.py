@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Source, Tables
+from fitplug.counts import Source, Tables, choose_limit
 from fitplug.display import Progress, choose_report
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import PART
@@ -21,7 +21,7 @@ from fitplug.releases import MoreFiles, Release
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.encryption import check_encryption
-from fitplug_dask.persons import RowStore, choose_limit
+from fitplug_dask.persons import RowStore
 from fitplug_dask.releases.counts import (
     CountStore,
     SplitCounts,

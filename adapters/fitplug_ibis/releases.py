@@ -1,0 +1,46 @@
+"""Releases of rows in a database, which counts them when nothing refuses the release."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from fitplug.counts import Source, choose_limit
+from fitplug.display import Progress
+from fitplug.plan import Plan
+from fitplug.releases import Release
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug_ibis.counting import count
+from fitplug_opendp.count_checks import CountedRows
+from fitplug_opendp.release_request import ReleaseRequest
+from fitplug_opendp.releases import release_counts
+
+
+def release_from_database(
+    plan: Plan,
+    source: Source,
+    folder: str | PathLike[str] | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+    progress: Progress = None,
+    **charge: Any,
+) -> Release:
+    """Count rows in a database and release them; see `fitplug.release`, which calls this.
+
+    A run that was killed counts again, and the database may choose other rows of each person. The
+    answers of the first run that has all of them are the release; nobody sees any of another run.
+
+    Args:
+        plan: The plan.
+        source: A table of Ibis or a `DatabaseTable`, and how its rows are read.
+        folder: The folder of the release; None for a release in memory.
+        confidence: The confidence of the tables' intervals for groups whose target names none.
+        progress: How it is reported how many answers are drawn.
+        charge: How the release is charged, as fields of `ReleaseRequest`.
+    """
+    check_confidence(confidence)
+    if source.person is not None:
+        choose_limit(plan.unit)  # refuses a unit that no count by person keeps
+    rows = CountedRows(source.rows, "declared" if source.person is None else "enforced")
+    request = ReleaseRequest(plan, rows, **charge)
+    return release_counts(request, lambda: count(source, plan), folder, confidence, progress)

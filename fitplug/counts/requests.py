@@ -1,0 +1,139 @@
+"""Requests: what is asked of a count, checked before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from fitplug.counts.consistency import AttributeSet
+from fitplug.counts.joint_tables import is_measure
+from fitplug.domain import Attribute, Domain
+from fitplug.errors import BudgetError, DomainError, TablesError
+from fitplug.workload import AddRemove, ReplaceOne, Unit
+
+
+def list_tables(wanted: Any) -> tuple[Domain, list[AttributeSet]]:
+    """List the attribute sets that are wanted, each once and in the domain's order.
+
+    Returns:
+        The domain and the attribute sets.
+
+    Raises:
+        TablesError: No table is wanted, or a table names an attribute twice.
+        DomainError: The domain does not have an attribute.
+    """
+    domain, tables = wanted if isinstance(wanted, tuple) else (wanted.domain, wanted.tables)
+    names: list[AttributeSet] = []
+    for table in tables:
+        given = (table,) if isinstance(table, str) else tuple(table)
+        if len(set(given)) != len(given):
+            raise TablesError(f"table {given} names an attribute twice. Name it once.")
+        ordered = domain.ordered(given)
+        if ordered not in names:
+            names.append(ordered)
+    if not names:
+        raise TablesError("no tables are given. Name at least one set of attributes.")
+    return domain, names
+
+
+def check_person(person: Sequence[str], used: Container[str]) -> None:
+    """Raise DomainError if a column of persons is among the attributes that are counted."""
+    for name in person:
+        if name in used:
+            raise DomainError(
+                f"{name!r} identifies persons, so it cannot be counted as well. Leave it out "
+                "of the queries, or name another column of persons."
+            )
+
+
+def choose_limit(unit: Unit | None) -> AddRemove | None:
+    """Choose the limit on the records of a person that a count enforces.
+
+    Args:
+        unit: The unit of privacy; None if all records are counted.
+
+    Returns:
+        The limit. One record of each person is kept where neighbours replace one record.
+
+    Raises:
+        BudgetError: A record that is replaced keeps the values of some attributes.
+    """
+    if isinstance(unit, ReplaceOne) and unit.within:
+        # The row that is kept may be at other values after another row of the person was replaced,
+        # and a release has the numbers of kept rows at these values without noise.
+        raise BudgetError(
+            f"counting with person does not fit the unit of privacy ({unit}), because which "
+            "rows of a person are counted depends on all values of the rows. Count without "
+            "person, or design the plan for fp.ReplaceOne()."
+        )
+    return None if unit is None else unit.limit
+
+
+def find_limit(
+    planned: Unit | None, unit: Unit | None, person: str | Sequence[str] | None
+) -> AddRemove | None:
+    """Find the limit on the rows of a person that a count enforces; None if it counts all rows.
+
+    Args:
+        planned: The unit of privacy of a plan; None where a workload or tables are counted.
+        unit: The unit of privacy that the caller gave.
+        person: The columns that identify persons.
+
+    Raises:
+        BudgetError: The plan has another unit than the one that was given, nothing says how many
+            rows of a person are counted, or no count keeps the unit.
+    """
+    if planned is not None and unit not in (None, planned):
+        raise BudgetError(f"the plan has another unit of privacy ({planned}). Leave out unit.")
+    if person is None:
+        if unit is not None:
+            raise BudgetError(
+                "unit limits the rows per person, so fitplug must know the persons. Name their "
+                'column: fp.Source(..., person="...").'
+            )
+        return None
+    chosen = unit if planned is None else planned
+    if chosen is None:
+        raise BudgetError(
+            f"person = {person!r} identifies persons, but nothing limits their rows. Give a "
+            "unit of privacy, such as unit=fp.AddRemove(records=3)."
+        )
+    return choose_limit(chosen)
+
+
+def check_coverage(person: Sequence[str]) -> None:
+    """Raise BudgetError if rows in no table are to be counted, and their persons limited."""
+    if person:
+        raise BudgetError(
+            "the plan has coverage, and the source has person, which does not limit the rows "
+            "in no table. Leave out person, or design without coverage."
+        )
+
+
+def check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute]) -> None:
+    """Check that rows of a person can be limited in each cell that the unit names.
+
+    Args:
+        limit: The limit on the rows of a person.
+        attributes: The attributes that are counted.
+
+    Raises:
+        DomainError: The limit is for each cell of an attribute that is not counted or a measure,
+            or for each cell of all where measures divide records between cells.
+    """
+    measures = [name for name, one in attributes.items() if is_measure(one)]
+    if limit.distinct and measures:
+        raise DomainError(
+            f"rows with the measure {measures[0]} are divided between two cells, so "
+            "distinct=True does not work. Use records alone, or once_per."
+        )
+    if limit.once_per is not None and limit.once_per not in attributes:
+        raise DomainError(
+            f"the unit of privacy is {limit}, but no table counts {limit.once_per!r}. Add a "
+            f"query on it, or use AddRemove(records={limit.records})."
+        )
+    if limit.once_per in measures:
+        raise DomainError(
+            f"once_per names {limit.once_per!r}, which is a measure. Name an attribute that "
+            "divides rows into cells."
+        )
