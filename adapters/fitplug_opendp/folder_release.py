@@ -15,6 +15,7 @@ from fitplug.releases import (
     Release,
     check_names,
     complete_folder,
+    name_display_folder,
     name_files,
     read_folder,
 )
@@ -199,7 +200,9 @@ class FolderPublication(Publication[C, PublishedRelease]):
             if self.ledger is not None:
                 self._check_charges(self.ledger)
             self._check_not_taken()
-            folders = [f"{name}.parquet" for name in name_files(self.plan.workload).values()]
+            files = name_files(self.plan.workload).values()
+            folders = [f"{name}.parquet" for name in files]
+            folders += map(name_display_folder, files)
             if self.charge is None:
                 self._check_room()
             self.output.check_writable(staging, folders, self.run)

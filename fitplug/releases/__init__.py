@@ -1,6 +1,5 @@
 """Releases: noisy answers, combinations of them, tables and folders."""
 
-from fitplug.releases.adjusted import DisplayTables
 from fitplug.releases.answer_parts import (
     ANSWER_PARTS,
     AnswersPart,
@@ -15,15 +14,28 @@ from fitplug.releases.answer_parts import (
 from fitplug.releases.combination import estimate_read
 from fitplug.releases.combined_numbers import Approximation, Estimate, Estimates, Ratio
 from fitplug.releases.coverage import CoverageRow
+from fitplug.releases.display import DISPLAY_COLUMNS
+from fitplug.releases.display_parts import (
+    DISPLAY,
+    DisplayParts,
+    DisplayRequest,
+    check_request,
+    choose_method,
+    name_display_folder,
+    read_display,
+    verify_display,
+)
+from fitplug.releases.display_tables import DisplayTables
 from fitplug.releases.folder import (
     MoreFiles,
     complete_folder,
-    publish_folder,
+    open_display,
     read_digest,
     read_folder,
     write_folder,
     write_tables,
 )
+from fitplug.releases.folder_publication import publish_folder
 from fitplug.releases.linear_combinations import read_combination
 from fitplug.releases.manifest import (
     MANIFEST,
@@ -76,6 +88,8 @@ from fitplug.releases.truncation import TruncationLoss, estimate_truncation
 
 __all__ = [
     "ANSWER_PARTS",
+    "DISPLAY",
+    "DISPLAY_COLUMNS",
     "MANIFEST",
     "MEASURES",
     "PLAN",
@@ -84,6 +98,8 @@ __all__ = [
     "AnswersPart",
     "Approximation",
     "CoverageRow",
+    "DisplayParts",
+    "DisplayRequest",
     "DisplayTables",
     "Estimate",
     "Estimates",
@@ -105,7 +121,9 @@ __all__ = [
     "WrittenPart",
     "check_names",
     "check_period_tables",
+    "check_request",
     "choose_intervals",
+    "choose_method",
     "complete_folder",
     "complete_period_folder",
     "cut_table",
@@ -121,19 +139,23 @@ __all__ = [
     "join_periods",
     "list_core_versions",
     "make_metadata",
+    "name_display_folder",
     "name_files",
     "name_part",
     "name_population",
     "number_outputs",
+    "open_display",
     "parse_quantile",
     "publish_folder",
     "read_charge",
     "read_combination",
     "read_digest",
+    "read_display",
     "read_folder",
     "read_manifest",
     "read_period_answers",
     "review",
+    "verify_display",
     "write_answers_part",
     "write_folder",
     "write_manifest",

@@ -5,6 +5,7 @@
     answers/                part-00000.npy ... and manifest.json with the digest of each
     tables.json             the digests of the parts of all tables
     <group>.parquet/        part-00000.parquet ...: one table, as a data set
+    display.json            if asked for, display tables (`display_parts`)
 
 Anyone who holds the folder can compute every estimate, variance and covariance again from the plan
 and the answers, without the data. The folder is a release when release.json is there, which is
@@ -14,10 +15,10 @@ written last. Every digest is checked when what it is of is read.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -29,12 +30,17 @@ from fitplug.files import (
     Place,
     fill_new_folder,
     hash_content,
-    make_partial_folder,
-    move_into_place,
     open_place,
 )
 from fitplug.plan import Plan
 from fitplug.releases.answer_parts import ANSWER_PARTS, PartedAnswers, name_part, read_checked
+from fitplug.releases.display_parts import (
+    DISPLAY,
+    DisplayParts,
+    DisplayRequest,
+    read_display,
+    write_display,
+)
 from fitplug.releases.manifest import MANIFEST, PLAN, read_manifest, write_answers
 from fitplug.releases.noisy_answers import NoisyAnswers
 from fitplug.releases.table_parts import (
@@ -53,11 +59,15 @@ AnyRelease = TypeVar("AnyRelease", bound=NoisyAnswers, contravariant=True)
 RECORD = "release.json"
 
 _KIND, _FORMAT = "release of fitplug", 1
-_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
+ANSWERS_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
 
 
 class MoreFiles(Protocol[AnyRelease]):
     """What a caller adds to the folder of a release."""
+
+    @property
+    def display(self) -> DisplayRequest | None:
+        """What display tables are written; None for none."""
 
     def estimate_size(self, plan: Plan) -> int:
         """Estimate the bytes of these files from the plan alone."""
@@ -74,6 +84,7 @@ def write_folder(
     location: str | PathLike[str],
     confidence: float,
     most: int = PART,
+    display: DisplayRequest | None = None,
 ) -> None:
     """Write a new release folder, which appears complete or not at all.
 
@@ -83,8 +94,10 @@ def write_folder(
         confidence: The confidence of the intervals of groups whose target has none.
         most: The largest number of answers of a part, and about the largest number of rows of a
             part of a table.
+        display: What display tables are written; None for none.
 
     Raises:
+        WorkloadError: No display tables have the totals.
         InputError: The folder is not empty, or is in a store that cannot hold a release.
         ImportError: pyarrow is not installed.
         OSError: The folder cannot be written.
@@ -92,18 +105,24 @@ def write_folder(
     place = open_place(location)
     if isinstance(place, LocalPlace):
         with fill_new_folder(place.path) as partial:
-            _write_all(release, LocalPlace(partial), confidence, most)
+            _write_all(release, LocalPlace(partial), confidence, most, display)
     elif place.list_sizes() or read_digest(place) is not None:
         raise InputError(f"{place} already exists. Name a folder that is new or empty.")
     else:
-        _write_all(release, place, confidence, most)
+        _write_all(release, place, confidence, most, display)
 
 
-def _write_all(release: NoisyAnswers, folder: Place, confidence: float, most: int) -> None:
+def _write_all(
+    release: NoisyAnswers,
+    folder: Place,
+    confidence: float,
+    most: int,
+    display: DisplayRequest | None,
+) -> None:
     """Write all files of a release into an empty folder."""
     _, digest = write_answers(folder, release, most)
     tables = write_tables(folder, release, digest, confidence, most)
-    complete_folder(folder, release, digest, tables, confidence=confidence)
+    complete_folder(folder, release, digest, tables, confidence=confidence, display=display)
 
 
 def write_tables(
@@ -147,6 +166,7 @@ def complete_folder(
     tables: Sequence[TablePart],
     *,
     confidence: float,
+    display: DisplayRequest | None = None,
     files: MoreFiles[AnyRelease] | None = None,
 ) -> None:
     """Complete a folder that has all parts: from then on it is a release.
@@ -158,9 +178,11 @@ def complete_folder(
         answers_digest: The digest of the answers, by `write_manifest`.
         tables: All parts of all tables.
         confidence: The confidence of the intervals of groups whose target has none.
+        display: What display tables are written, if `files` does not say so; None for none.
         files: What the caller adds to the folder.
 
     Raises:
+        WorkloadError: No display tables have the totals.
         InputError: Parts of the tables are missing, or the answers are others.
         OSError: The folder cannot be written.
     """
@@ -170,10 +192,15 @@ def complete_folder(
     folder.replace(PLAN, plan)
     folder.replace(TABLES, content)
     record: Mapping[str, Any] = {}
+    contents = {ANSWERS_MANIFEST: manifest, TABLES: content, PLAN: plan}
+    display = display if files is None else files.display
+    if display is not None:
+        written = decode_tables(folder, release.plan.workload, content)
+        readable = replace(release, tables=written)  # estimates in parts are read from there
+        contents[DISPLAY] = write_display(folder, readable, display, answers_digest, confidence)
     if files is not None:
         files.add_files(folder, release)
         record = files.describe(release)
-    contents = {_MANIFEST: manifest, TABLES: content, PLAN: plan}
     header = dict(record) | {
         "kind": _KIND,
         "format": _FORMAT,
@@ -182,50 +209,6 @@ def complete_folder(
         "files": {name: hash_content(one) for name, one in contents.items()},
     }
     folder.replace(RECORD, json.dumps(header, indent=2, ensure_ascii=True).encode() + b"\n")
-
-
-def publish_folder(
-    staging: Path,
-    directory: Path,
-    label: str = "",
-    make_room: Callable[[], bool] = lambda: True,
-) -> None:
-    """Move a complete release from a local staging area to its place, in one step.
-
-    The folder gets the files that the manifests name, the manifests, and nothing else:
-    what a killed writer left in the staging area holds other draws of the same answers, which
-    nobody may see. The staging area stays as it is.
-
-    Args:
-        staging: The staging area, on the file system of the place.
-        directory: The place, where there is nothing or an empty folder.
-        label: A text in the name of the folder that is moved, so that one that a killed process
-            left is recognised.
-        make_room: Is called when the complete folder is about to be moved, and returns whether it
-            is.
-
-    Raises:
-        InputError: The staging area holds no complete release, or another writer changed it.
-        OSError: The folder cannot be moved.
-    """
-    answers, tables, _ = _open(LocalPlace(staging))
-    with make_partial_folder(directory, label) as partial:
-        for name, digest in sorted(_list_files(staging, answers, tables).items()):
-            target = partial / name
-            target.parent.mkdir(exist_ok=True)
-            os.link(staging / name, target)
-            # A late writer may have replaced the file since. It cannot replace what is linked.
-            if digest is not None and hash_content(target.read_bytes()) != digest:
-                raise InputError(
-                    f"{name} of the release for {directory} was replaced after it was listed, so "
-                    "the release is not finished. Run the same command again; it charges nothing "
-                    "more."
-                )
-        mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
-        for path in partial.rglob("*"):
-            path.chmod(mode if path.is_dir() else mode & 0o666)
-        if make_room():
-            move_into_place(partial, directory)
 
 
 def read_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], str]:
@@ -244,7 +227,7 @@ def read_folder(location: str | PathLike[str] | Place) -> tuple[dict[str, Any], 
         OSError: The folder cannot be read.
     """
     folder = location if isinstance(location, Place) else open_place(location)
-    answers, tables, fields = _open(folder)
+    answers, tables, fields = open_folder(folder)
     return fields | {"answers": answers, "tables": tables}, tables.answers_digest
 
 
@@ -256,6 +239,17 @@ def read_digest(location: str | PathLike[str] | Place) -> str | None:
         read_checked(folder.join(ANSWER_PARTS), MANIFEST, digest)
         return digest
     return None
+
+
+def open_display(location: str | PathLike[str] | Place) -> DisplayParts | None:
+    """Open the display tables of a release folder; None if it has none.
+
+    Raises:
+        InputError: The folder is incomplete, or the manifest of the display tables is damaged.
+    """
+    folder = location if isinstance(location, Place) else open_place(location)
+    digest = _read_record(folder)["files"].get(DISPLAY)
+    return read_display(folder, None if digest is None else str(digest))
 
 
 def check_files(folder: Place, answers: PartedAnswers, tables: PartedTables) -> None:
@@ -287,26 +281,26 @@ def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
             )
 
 
-def _open(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
+def open_folder(folder: Place) -> tuple[PartedAnswers, PartedTables, dict[str, Any]]:
     """Open a complete folder: its answers, its tables, and the other fields of the release."""
     record = _read_record(folder)
     files = record["files"]
     try:
-        digests = {name: str(files[name]) for name in (PLAN, TABLES, _MANIFEST)}
+        digests = {name: str(files[name]) for name in (PLAN, TABLES, ANSWERS_MANIFEST)}
     except (KeyError, TypeError):
         raise InputError(
             f"{folder}/{RECORD} is damaged. Get the folder again from its publisher."
         ) from None
     with _read_plan(folder, digests[PLAN]) as path:
         plan = Plan.load(path)
-    read_checked(folder.join(ANSWER_PARTS), MANIFEST, digests[_MANIFEST])
+    read_checked(folder.join(ANSWER_PARTS), MANIFEST, digests[ANSWERS_MANIFEST])
     fields, digest = read_manifest(folder, plan)
     content = read_checked(folder, TABLES, digests[TABLES])
     tables = decode_tables(folder, plan.workload, content)
-    if not record["answers_digest"] == tables.answers_digest == digest == digests[_MANIFEST]:
+    if not record["answers_digest"] == tables.answers_digest == digest == digests[ANSWERS_MANIFEST]:
         raise InputError(
-            f"{folder}/{RECORD} and {_MANIFEST} belong to different releases. Use the files of one "
-            "folder."
+            f"{folder}/{RECORD} and {ANSWERS_MANIFEST} belong to different releases. Use the files "
+            "of one folder."
         )
     answers: PartedAnswers = fields.pop("answers")
     return answers, tables, fields
@@ -360,25 +354,3 @@ def _encode_plan(plan: Plan) -> bytes:
         path = Path(directory) / PLAN
         plan.save(path)
         return path.read_bytes()
-
-
-def _list_files(
-    staging: Path, answers: PartedAnswers, tables: PartedTables
-) -> dict[str, str | None]:
-    """List the files of a complete release by their paths in the folder.
-
-    Returns:
-        The digest of each part of a table, which may be written more than once; None of others,
-        which are checked elsewhere.
-    """
-    names = {path.name for path in staging.iterdir() if path.is_file()}
-    names = {name for name in names if not name.startswith(".")}
-    names.add(_MANIFEST)
-    names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
-    files: dict[str, str | None] = dict.fromkeys(names)
-    for name, parts in tables.parts.items():
-        table = tables.find_folder(name)
-        assert isinstance(table, LocalPlace)
-        for part in parts:
-            files[f"{table.path.name}/{name_table_part(part.slice.number)}"] = part.digest
-    return files

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import qr
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp, nnls
 
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.errors import FitplugError
+from fitplug.families import build_dense_strategy
+from fitplug.numeric import AnyArray, FloatArray, IntArray
+from fitplug.releases.invariants import Known, Limits, list_rows
+from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.releases.resolutions import Resolutions
 
 _TOTAL_WEIGHT = 1e3
 """The weight of a total relative to an answer. Any weight leads to exact totals; with a smaller one
@@ -30,6 +39,87 @@ class NoSolutionError(Exception):
     """No histogram has these totals."""
 
 
+def solve_counts(
+    release: NoisyAnswers,
+    resolutions: Resolutions,
+    limits: Sequence[Limits],
+    known: Sequence[Known],
+) -> LeastSquares:
+    """Find the histogram that is nearest to all answers of a release, over all cells.
+
+    Args:
+        release: The release.
+        resolutions: The resolutions of its workload.
+        limits: What is known of blocks: empty ones, and public totals.
+        known: The totals that the user gave.
+
+    Raises:
+        NoSolutionError: No histogram has the totals.
+        FitplugError: The solver does not end.
+    """
+    workload, finest = release.plan.workload, resolutions.finest
+    rows = [(row.ravel(), value) for one in known for row, value in list_rows(workload, one)]
+    is_open = np.ones(workload.cell_count, dtype=bool)
+    for one in limits:
+        is_open &= resolutions.spread(one.upper, one.resolution, finest).ravel() > 0
+        if release.public_totals is not None and (one.lower == one.upper).all():
+            rows += _list_blocks(resolutions, one)
+    E = np.array([row for row, _ in rows]).reshape(len(rows), workload.cell_count)[:, is_open]
+    totals = np.array([value for _, value in rows])
+    is_needed = E.any(axis=1) | (totals != 0)
+    E, totals = E[is_needed], totals[is_needed]
+    A = build_dense_strategy(release.plan.strategy)[:, is_open] / release.plan.noise_std
+    y = np.asarray(release.answers[: len(A)]) / release.plan.noise_std
+    try:
+        x = solve_nonnegative(A, y, E, totals)
+    except RuntimeError:  # SciPy's solvers, out of iterations
+        raise FitplugError(
+            "nonnegative least squares did not converge. Adjust a release with fewer answers."
+        ) from None
+    return LeastSquares(A, x, E, totals, is_open.reshape(workload.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """The nearest histogram to the answers of a release.
+
+    Attributes:
+        A: The answers' coefficients over the cells that may have rows, in standard deviations.
+        x: The counts of these cells.
+        E: The coefficients of the totals.
+        totals: The totals.
+        is_open: Which cells may have rows, of the workload's shape.
+    """
+
+    A: FloatArray
+    x: FloatArray
+    E: FloatArray
+    totals: FloatArray
+    is_open: npt.NDArray[np.bool_]
+
+    def to_histogram(self, *, integers: bool) -> AnyArray:
+        """Return the histogram, rounded if it shall be of integers, of the workload's shape.
+
+        Raises:
+            NoSolutionError: No rounding has the totals.
+        """
+        x = round_to_integers(self.A, self.x, self.E, self.totals) if integers else self.x
+        histogram = np.zeros(self.is_open.shape, dtype=x.dtype)
+        histogram[self.is_open] = x
+        return histogram
+
+
+def _list_blocks(resolutions: Resolutions, limits: Limits) -> list[tuple[FloatArray, float]]:
+    """List the cells of each block, and its known count."""
+    rows = []
+    for index in np.ndindex(limits.lower.shape):
+        one = np.zeros(limits.lower.shape)
+        one[index] = 1.0
+        cells = resolutions.spread(one, limits.resolution, resolutions.finest)
+        rows.append((cells.ravel(), float(limits.lower[index])))
+    return rows
+
+
 def solve_nonnegative(
     A: FloatArray, y: FloatArray, E: FloatArray, totals: FloatArray
 ) -> FloatArray:
@@ -46,6 +136,10 @@ def solve_nonnegative(
         RuntimeError: The solver does not end.
     """
     d = A.shape[1]
+    if not d and totals.any():
+        raise NoSolutionError
+    if not d:
+        return np.zeros(0)
     if len(A) > d:
         Q, A = qr(A, mode="economic")
         y = Q.T @ y

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.display import format_up
-from fitplug.releases.adjusted import DisplayTables, make_integers, make_nonnegative
 from fitplug.releases.combination import estimate, estimate_all, estimate_each
 from fitplug.releases.combined_numbers import Estimate, EstimatedNumber, Estimates
 from fitplug.releases.coverage import CoverageRow, estimate_coverage
+from fitplug.releases.display_tables import DisplayTables, make_display
 from fitplug.releases.folder import read_folder, write_folder
+from fitplug.releases.invariants import Totals
 from fitplug.releases.linear_combinations import CombinationLike
 from fitplug.releases.noisy_answers import name_population
 from fitplug.releases.notebook import make_release_html
@@ -276,36 +277,33 @@ class Release(ReleaseTables):
         """
         verify_parts(self, sample, seed)
 
-    def nonnegative(self, *, totals: Mapping[str, float] | None = None) -> DisplayTables:
-        """Make tables without negative counts that all agree with one histogram, for showing.
+    def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
+        """Make display tables: without negative counts, and all in agreement.
 
-        The histogram is the nearest to the answers by generalised least squares. For a large
-        release it is made from the total down, by least squares among the children of each count;
-        see `DisplayTables.by_steps`. The tables are biased and have no standard deviations. This
-        release stays unbiased; it is the one for statistics.
+        All numbers are added up from one nonnegative histogram, or from the finest tables where
+        there is none; see `DisplayTables.consistent`. They are biased and have no standard
+        deviations. This release stays unbiased; it is the one for statistics.
 
         Args:
-            totals: Known public numbers, which are kept exactly, by group of one answer or by
-                expression, such as {"total": 27253}.
+            totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};
+                for a group an array of its shape. 0 is a structural zero. The unit's public totals
+                are kept unasked. A large release keeps totals of nested regions or values.
 
         Returns:
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: There are too many cells, no such histogram has the totals, or the
-                release is large and no group lists all cells, or other totals are given than the
-                number of all rows.
+            WorkloadError: No nonnegative counts have the totals, or a large release has no group
+                that lists the finest counts or cannot keep a total.
 
         Example:
             >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())
             True
         """
-        return make_nonnegative(self, totals or {})
+        return make_display(self, "nonnegative", totals)
 
-    def integers(self, *, totals: Mapping[str, int] | None = None) -> DisplayTables:
-        """Make tables as `nonnegative` does, with each count of the histogram rounded.
-
-        Every count is rounded up or down to an integer such that the totals are still kept.
+    def integers(self, *, totals: Totals | None = None) -> DisplayTables:
+        """Make display tables as `nonnegative` does, of integers; all sums still agree.
 
         Args:
             totals: As in `nonnegative`, integers.
@@ -314,13 +312,14 @@ class Release(ReleaseTables):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`, or no rounding has the totals.
+            WorkloadError: As for `nonnegative`, or no rounding has the totals, or there are sums of
+                measures.
 
         Example:
             >>> release.integers().estimates["sex x age"].shape
             (2, 4)
         """
-        return make_integers(self, totals or {})
+        return make_display(self, "integers", totals)
 
     def _repr_html_(self) -> str:
         return make_release_html(self)

@@ -61,8 +61,19 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     }
 
 
+_DISPLAY = (
+    "\n\nDisplay tables are published too: numbers without negative counts that agree with each "
+    "other, computed from the same answers. They are biased; their intervals are those of the "
+    "unbiased estimates, cut to what can be true."
+)
+
+
 def describe_accounting(
-    release: Release, unit: str, statement: tuple[Budget, tuple[Entry, ...]] | None
+    release: Release,
+    unit: str,
+    statement: tuple[Budget, tuple[Entry, ...]] | None,
+    *,
+    display: bool,
 ) -> dict[str, Any]:
     """Describe post-processing and composition, with a ledger's budget and entries if given."""
     return {
@@ -79,7 +90,8 @@ def describe_accounting(
             describe_apart(release.plan),
             release.rows,
         )
-        + _describe_sums(release.plan),
+        + _describe_sums(release.plan)
+        + (_DISPLAY if display else ""),
         "composition": _describe_composition(release, statement),
     }
 

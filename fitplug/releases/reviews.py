@@ -36,6 +36,7 @@ def review(
     limited: Limited | None = None,
     published: date | None = None,
     versions: Mapping[str, str] | None = None,
+    display: bool = False,
 ) -> dict[str, Any]:
     """Draft a record of a release in the fields of OpenDP's registry of deployments.
 
@@ -51,6 +52,7 @@ def review(
             were counted.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
+        display: Whether display tables are published too.
 
     Returns:
         Dicts, lists, texts and numbers only, ready for YAML or JSON.
@@ -84,7 +86,7 @@ def review(
                 "release_type": "Many releases" if has_several else "One release",
                 "access_type": "Non-interactive",
             },
-            "accounting": describe_accounting(release, about.unit, statement),
+            "accounting": describe_accounting(release, about.unit, statement, display=display),
             "implementation": describe_implementation(release, about, versions or {}),
             "administrative": {
                 "sources": about.sources or ask_publisher("sources"),

@@ -238,7 +238,7 @@ def encode_tables(
     groups = []
     for group in release.plan.workload.groups:
         table = by_group[group.name]
-        _check_parts(group, table)
+        check_parts(group, table)
         kind = choose_intervals(group, None, default=confidence)
         groups.append(
             {
@@ -266,13 +266,13 @@ def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTa
     name = f"{folder}/{TABLES}"
     header = read_manifest_header(name, content, _KIND, _FORMAT)
     try:
-        parts = {one["name"]: _parse_parts(one) for one in header["groups"]}
+        parts = {one["name"]: parse_parts(one) for one in header["groups"]}
         intervals = {
             one["name"]: Intervals(float(one["confidence"]), bool(one["simultaneous"]))
             for one in header["groups"]
         }
         for group in workload.groups:
-            _check_parts(group, parts[group.name])
+            check_parts(group, parts[group.name])
         return PartedTables(folder, workload, str(header["answers_digest"]), parts, intervals)
     except Exception:  # entries that are missing or of another type raise many kinds of errors
         raise InputError(
@@ -280,7 +280,7 @@ def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTa
         ) from None
 
 
-def _parse_parts(described: Mapping[str, Any]) -> list[TablePart]:
+def parse_parts(described: Mapping[str, Any]) -> list[TablePart]:
     """Make the parts of a group of what a manifest says of them."""
     return [
         TablePart(
@@ -292,7 +292,7 @@ def _parse_parts(described: Mapping[str, Any]) -> list[TablePart]:
     ]
 
 
-def _check_parts(group: QueryGroup, parts: Sequence[TablePart]) -> None:
+def check_parts(group: QueryGroup, parts: Sequence[TablePart]) -> None:
     """Raise InputError unless parts have each answer of a group once, in order."""
     shape = group.shape or (1,)
     axis = parts[0].slice.axis if parts else 0

@@ -216,22 +216,30 @@ def make_table_part(
     intervals: Intervals,
     metadata: dict[str, str],
 ) -> ArrowTable:
-    """Make the Arrow table of a part, whose columns are those of the group's table.
+    """Make the Arrow table of a part, whose columns are those of the group's table."""
+    group = release.plan.workload[chosen.group]
+    estimate = np.asarray(estimates, dtype=np.float64).ravel()
+    std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
+    columns = label_part(release, chosen) | _make_results(group, intervals, estimate, std)
+    return make_arrow(columns, metadata)
 
-    Columns of labels are dictionaries: a number for each row, and each label once.
+
+def label_part(release: NoisyAnswers, chosen: TableSlice) -> dict[str, Any]:
+    """Make the columns of a part that say what each row counts.
+
+    They are Arrow dictionaries: a number for each row, and each label once.
+
+    Raises:
+        WorkloadError: An attribute has the name of a result column.
     """
     group = release.plan.workload[chosen.group]
-    shape = chosen.find_shape(group)
     check_names(group)
     columns: dict[str, Any] = {}
     for axis, factor in enumerate(group.factors):
         ends = (chosen.start, chosen.stop) if axis == chosen.axis else (0, group.shape[axis])
         for name, rows in _name_rows(release.plan.domain, factor, *ends).items():
-            columns[name] = _repeat_labels(rows, shape, axis)
-    estimate = np.asarray(estimates, dtype=np.float64).reshape(shape).ravel()
-    std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
-    columns |= _make_results(group, intervals, estimate, std)
-    return import_library("pyarrow").table(columns).replace_schema_metadata(metadata)
+            columns[name] = _repeat_labels(rows, chosen.find_shape(group), axis)
+    return columns
 
 
 def _repeat_labels(labels: list[Any], shape: tuple[int, ...], axis: int) -> Any:

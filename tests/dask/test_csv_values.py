@@ -410,3 +410,10 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
         fp.count(fp.Source(parts, columns=columns), wanted)
     with pytest.raises(fp.DataError, match="has no column 'a ge'"):
         fp.count(fp.Source(tmp_path / "a.parquet", columns={"age": "a ge"}), wanted)
+
+
+@pytest.mark.parametrize(("separator", "called"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_are_named(separator: str, called: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"age{separator}name\n3{separator}a\n")
+    with pytest.raises(fp.DataError, match=f"to have {called} between its values. Write it with"):
+        fp.count(tmp_path / "a.csv", (DOMAIN, [("age",)]))

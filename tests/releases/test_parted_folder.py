@@ -245,6 +245,8 @@ class TestDamage:
 
 
 class Review:
+    display = None
+
     def describe(self, release):
         return {"epsilon": 1.0}
 

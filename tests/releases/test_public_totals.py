@@ -9,7 +9,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_opendp as fpo
-from fitplug.errors import LedgerError, TablesError, WorkloadError
+from fitplug.errors import LedgerError, TablesError
 from fitplug.releases import write_folder
 from fitplug_dask.releases import release_source
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
@@ -183,13 +183,6 @@ class TestRefusals:
         with pytest.raises(LedgerError, match="costs do not add up"):
             fp.release(plan, count(plan), ledger=records)
         assert records.spent == 0
-
-    def test_adjusted_tables(self):
-        plan = PLANS["all"]
-        release = fp.release(plan, count(plan))
-        for adjust in (release.nonnegative, release.integers):
-            with pytest.raises(WorkloadError, match="public totals"):
-                adjust()
 
     @pytest.mark.parametrize("options", [{"where": {"sex": "f"}}, {"weight": "n"}], ids=str)
     def test_releases_in_parts_of_rows_that_are_filtered_or_weighted(self, options, tmp_path):

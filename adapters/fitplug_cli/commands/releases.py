@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug.counts import Tables
-from fitplug.errors import LedgerError, TablesError
+from fitplug.errors import LedgerError, TablesError, WorkloadError
 from fitplug.families import list_names
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.releases import Release, review
+from fitplug.releases import Release, check_request, review
 from fitplug_cli.commands.budgets import (
     check_first_charge,
     check_ledger_is_kept,
@@ -172,6 +172,7 @@ def publish_release(
     has_begun = spec.ledger is None or has_ledger_file(spec)
     if not has_begun:
         check_first_charge(spec, plan, options.covered_by)
+    check_display(spec, plan)
     publish = _publish_in_parts if spec.output.is_in_parts(plan) else _publish_whole
     published, state, ledger = publish(spec, plan, options, counts_file)
     print_release(published, ledger, spec.output_location, state)
@@ -312,6 +313,7 @@ def make_release_files(spec: Spec, plan: Plan, ledger: Ledger | None) -> Release
         lambda release: _review_release(spec, release, ledger),
         spec.output.spreadsheet_safe,
         has_csv=not spec.output.is_in_parts(plan),
+        display=spec.output.display_request,
     )
 
 
@@ -321,8 +323,23 @@ def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict
         "about": spec.about.about,
         "delta": spec.privacy.delta,
         "versions": list_versions(),
+        "display": spec.output.display_request is not None,
     }
     try:
         return review(release, ledger=ledger, **keywords)
     except LedgerError:
         return review(release, **keywords)
+
+
+def check_display(spec: Spec, plan: Plan) -> None:
+    """Check before any work that the display tables of a release can be made.
+
+    Raises:
+        SpecError: If they cannot.
+    """
+    if spec.output.display_request is None:
+        return
+    try:
+        check_request(plan, spec.output.display_request)
+    except WorkloadError as error:
+        raise SpecError(f"{spec.path}: [output] display: {error}") from None

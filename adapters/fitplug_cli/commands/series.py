@@ -156,6 +156,11 @@ def _find_ledger(spec: Spec) -> Ledger:
 
 def _find_folder(spec: Spec) -> Path:
     """Find the folder of the series."""
+    if spec.output.display_request is not None:
+        raise SpecError(
+            f"{spec.path}: [output] display is not available for a series. Remove it, and use "
+            "integers() of the joined release."
+        )
     if spec.output.is_url:
         raise SpecError(f"{spec.path}: [output] path is a URL, but a series needs a local folder.")
     return spec.output_dir

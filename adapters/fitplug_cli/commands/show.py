@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any
 
@@ -15,7 +16,15 @@ from rich.table import Table
 
 from fitplug.display import format_rho
 from fitplug.errors import InputError, suggest_nearest
-from fitplug.releases import MEASURES, Release, choose_intervals, describe_rows_outside
+from fitplug.releases import (
+    DISPLAY_COLUMNS,
+    MEASURES,
+    DisplayParts,
+    Release,
+    choose_intervals,
+    describe_rows_outside,
+    open_display,
+)
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import (
@@ -53,6 +62,10 @@ def show(
             help="Confidence of the intervals. [default: the target's, or 0.95]",
         ),
     ] = None,
+    display: Annotated[
+        bool,
+        typer.Option("--display", help="Show the display tables instead, which are biased."),
+    ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -65,30 +78,71 @@ def show(
     known = release.plan.workload.names
     if table is not None and table not in known:
         raise InputError(f"{folder} has no table {table!r}. {suggest_nearest(table, known)}")
+    tables = _Tables(release, confidence, _open_display(folder) if display else None)
+    if tables.display is not None and confidence is not None:
+        raise InputError("--confidence is not available with --display. Leave it out.")
     if as_csv:
         if table is None or as_json:
             raise InputError("--csv prints one table. Name a TABLE and leave out --json.")
-        _print_csv(release, table, confidence)
+        _print_csv(tables, table)
         return
     names = known if table is None else (table,)
     if as_json:
-        print_json(_build_record(release, folder, names, confidence))
+        print_json(_build_record(tables, folder, names))
         return
     cost = format_rho(release.rho, release.epsilon(_DELTA), _DELTA)
     facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
     facts.append(describe_not_counted(release.plan, release.limited))
     print_facts(*facts)
+    shown = tables.display or open_display(folder)
+    if shown is not None:
+        facts = [("display tables", shown.summary + ("" if display else "; --display shows them"))]
+        print_facts(*facts)
     print_coverage(release, confidence or DEFAULT_CONFIDENCE)
     for name in names:
-        _print_group(release, name, confidence, None if table is not None else _MOST_ROWS)
+        _print_group(tables, name, None if table is not None else _MOST_ROWS)
     if table is None:
         out.print(f"For a whole table: fitplug show {folder} TABLE")
 
 
-def _read_chunks(release: Release, name: str, confidence: float | None) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that are shown.
+
+    Attributes:
+        release: The release.
+        confidence: The confidence of intervals; None for that of each target.
+        display: The display tables, if they are shown instead of the unbiased ones.
+    """
+
+    release: Release
+    confidence: float | None
+    display: DisplayParts | None
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The columns of numbers."""
+        return MEASURES if self.display is None else DISPLAY_COLUMNS[:-1]
+
+
+def _open_display(folder: str) -> DisplayParts:
+    """Open the display tables of a folder. Raises InputError if it has none."""
+    display = open_display(folder)
+    if display is None:
+        raise InputError(
+            f"{folder} has no display tables. Set [output] display = true before a release, or "
+            "use Release.integers() in Python."
+        )
+    return display
+
+
+def _read_chunks(tables: _Tables, name: str) -> Iterator[Any]:
     """Read the Arrow tables of a group, with intervals at a confidence if one is given."""
-    group = release.plan.workload[name]
-    for chunk in release.iter_tables(name):
+    if tables.display is not None:
+        yield from tables.display.iterate(name)
+        return
+    group, confidence = tables.release.plan.workload[name], tables.confidence
+    for chunk in tables.release.iter_tables(name):
         if confidence is not None:
             estimate, std = (chunk[column].to_numpy() for column in ("estimate", "std"))
             moe = choose_intervals(group, confidence).compute_moe(group, std)
@@ -99,20 +153,20 @@ def _read_chunks(release: Release, name: str, confidence: float | None) -> Itera
         yield chunk
 
 
-def _print_csv(release: Release, name: str, confidence: float | None) -> None:
+def _print_csv(tables: _Tables, name: str) -> None:
     """Print a table as CSV, rounded as in the release folder."""
-    for number, chunk in enumerate(_read_chunks(release, name, confidence)):
+    for number, chunk in enumerate(_read_chunks(tables, name)):
         text = io.BytesIO()
         write_csv(text, chunk)
         header, _, rows = text.getvalue().decode().partition("\n")
         sys.stdout.write(rows if number else f"{header}\n{rows}")
 
 
-def _build_record(
-    release: Release, folder: str, names: tuple[str, ...], confidence: float | None
-) -> dict[str, Any]:
+def _build_record(tables: _Tables, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Build the JSON record of tables, with all digits."""
+    release, confidence = tables.release, tables.confidence
     groups = release.plan.workload
+    display = {} if tables.display is None else {"display": tables.display.summary}
     return {
         "folder": folder,
         "rho": release.rho,
@@ -120,37 +174,41 @@ def _build_record(
         "population": release.population,
         "not_counted": describe_rows_outside(release.plan, release.limited),
         **build_coverage_record(release, confidence or DEFAULT_CONFIDENCE),
+        **display,
         "tables": [
             {
                 "name": name,
                 "quantity": groups[name].quantity,
                 **choose_intervals(groups[name], confidence)._asdict(),
-                "rows": list(_iterate_rows(release, name, confidence)),
+                "rows": list(_iterate_rows(tables, name)),
             }
             for name in names
         ],
     }
 
 
-def _iterate_rows(
-    release: Release, name: str, confidence: float | None
-) -> Iterator[dict[str, Any]]:
-    for chunk in _read_chunks(release, name, confidence):
+def _iterate_rows(tables: _Tables, name: str) -> Iterator[dict[str, Any]]:
+    for chunk in _read_chunks(tables, name):
         yield from chunk.to_pylist()
 
 
-def _print_group(release: Release, name: str, confidence: float | None, most: int | None) -> None:
+def _print_group(tables: _Tables, name: str, most: int | None) -> None:
     """Print a table of a release, or its first rows."""
-    group = release.plan.workload[name]
-    rows = list(islice(_iterate_rows(release, name, confidence), most))
-    decimals = count_table_decimals([row["std"] for row in rows], _DIGITS)
-    labels = [column for column in rows[0] if column not in (*MEASURES, "confidence")]
-    title = f"{name}: {group.quantity}, {choose_intervals(group, confidence)}"
+    group, measures = tables.release.plan.workload[name], tables.measures
+    rows = list(islice(_iterate_rows(tables, name), most))
+    decimals = 0
+    if tables.display is None:
+        decimals = count_table_decimals([row["std"] for row in rows], _DIGITS)
+    elif tables.display.header["method"] != "integers":
+        stds = np.sqrt(tables.release.variances[name]).ravel()
+        decimals = count_table_decimals(stds, _DIGITS)
+    labels = [column for column in rows[0] if column not in (*measures, "confidence")]
+    title = f"{name}: {group.quantity}, {choose_intervals(group, tables.confidence)}"
     table = Table(*labels, title=title, title_justify="left", title_style="bold", box=None)
-    for measure in MEASURES:
+    for measure in measures:
         table.add_column(measure, justify="right", no_wrap=True)
     for row in rows:
-        numbers = [f"{row[measure] + 0.0:,.{decimals}f}" for measure in MEASURES]
+        numbers = [f"{row[measure] + 0.0:,.{decimals}f}" for measure in measures]
         table.add_row(*(str(row[label]) for label in labels), *numbers)
     print_table(table)
     if len(rows) < group.size:

@@ -16,7 +16,7 @@ from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_cost
-from fitplug.releases import Release, read_digest
+from fitplug.releases import DisplayParts, Release, open_display, read_digest, verify_display
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import open_progress_bar, print_facts, print_json, set_up_output
 from fitplug_cli.render.csv_tables import write_csv
@@ -88,6 +88,9 @@ def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
     ]
     if (path / RECORD).is_file():
         checks.insert(1, ("files", lambda: _verify_files(path)))
+    display = open_display(location) if read_digest(location) is not None else None
+    if display is not None:
+        checks.insert(1, ("display", lambda: _verify_display(location, display)))
     if ledger_file is not None:
         if not ledger_file.exists():
             raise InputError(f"{ledger_file}: no such ledger. Check the path.")
@@ -108,6 +111,11 @@ def _verify_release(location: str) -> str:
     return f"the {len(groups.names):,} Parquet tables agree with the {answers}"
 
 
+def _verify_display(location: str, display: DisplayParts) -> str:
+    verify_display(Release.load(location), display)
+    return f"the display tables ({display.summary}) follow from the answers"
+
+
 def _verify_files(folder: Path) -> str:
     """Check release.json and the CSV tables of a folder against its answers."""
     release, record = Release.load(folder), read_release_record(LocalPlace(folder))
@@ -117,6 +125,7 @@ def _verify_files(folder: Path) -> str:
         raise InputError(f"{folder / RECORD} was edited: its {wrong} is not the release's.")
     if release.parted_tables is not None:
         return f"{RECORD} agrees with the release"
+    display = open_display(folder)
     for entry in record["groups"]:
         path = folder / f"{entry['file']}.csv"
         if not path.is_file():
@@ -125,7 +134,19 @@ def _verify_files(folder: Path) -> str:
         table = release.to_arrow(entry["name"], **kind)
         if path.read_bytes() not in (_format_csv(table, safe) for safe in (False, True)):
             raise InputError(f"{path} was edited: it differs from the answers.")
+        _verify_display_csv(folder, entry, display)
     return f"{RECORD} and {len(record['groups']):,} CSV tables agree with the answers"
+
+
+def _verify_display_csv(folder: Path, entry: Any, display: DisplayParts | None) -> None:
+    """Check the CSV of a display table, if there are any, against the Parquet table."""
+    if display is None:
+        return
+    path, table = folder / f"{entry['file']}.display.csv", display.read(entry["name"])
+    if not path.is_file():
+        raise InputError(f"{path} is missing.")
+    if path.read_bytes() not in (_format_csv(table, safe) for safe in (False, True)):
+        raise InputError(f"{path} was edited: it differs from the display table.")
 
 
 def _format_csv(table: Any, spreadsheet_safe: bool) -> bytes:

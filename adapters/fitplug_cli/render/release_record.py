@@ -16,21 +16,27 @@ from typing import Any
 import yaml
 
 from fitplug.errors import InputError
-from fitplug.files import Place
+from fitplug.files import Place, hash_content
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.releases import (
+    DISPLAY,
+    DisplayRequest,
     Release,
     choose_intervals,
     format_markdown,
     list_core_versions,
     name_files,
+    read_display,
 )
 from fitplug_cli.render.csv_tables import estimate_csv_size, write_csv
 from fitplug_cli.render.json_records import build_coverage_record, build_measures_record
 from fitplug_opendp.noise_source import find_check
 
 RECORD = "release.json"
+
+_DISPLAY_BYTES = 40
+"""About the largest size of a row of a display table in Parquet."""
 
 _LIBRARIES = ("opendp", "dask", "pyarrow")
 
@@ -76,6 +82,7 @@ class ReleaseFiles:
         review: A function that reviews the release.
         spreadsheet_safe: Whether text in CSV that looks like a formula gets an apostrophe.
         has_csv: Whether to write a CSV of each table.
+        display: What display tables are written; None for none.
     """
 
     confidence: float
@@ -83,11 +90,13 @@ class ReleaseFiles:
     review: Callable[[Release], Mapping[str, Any]]
     spreadsheet_safe: bool = False
     has_csv: bool = True
+    display: DisplayRequest | None = None
 
     def estimate_size(self, plan: Plan) -> int:
-        """Estimate the bytes of the CSV tables; the rest is small."""
-        groups = plan.workload.groups if self.has_csv else ()
-        return sum(estimate_csv_size(plan.domain, group) for group in groups)
+        """Estimate the bytes of the CSV and display tables; the rest is small."""
+        csv = sum(estimate_csv_size(plan.domain, g) for g in plan.workload.groups if self.has_csv)
+        display = _DISPLAY_BYTES * plan.workload.query_count
+        return csv if self.display is None else 2 * csv + display
 
     def describe(self, release: Release) -> dict[str, Any]:
         """Return the entries of release.json."""
@@ -100,6 +109,7 @@ class ReleaseFiles:
         with tempfile.TemporaryDirectory() as directory:
             if self.has_csv:
                 self._write_tables(Path(directory), release)
+                self._write_display(Path(directory), folder, release)
             write_review(Path(directory), self.review(release))
             for path in sorted(Path(directory).iterdir()):
                 folder.replace(path.name, path.read_bytes())
@@ -111,6 +121,17 @@ class ReleaseFiles:
             kind = choose_intervals(group, None, default=self.confidence)
             table = release.to_arrow(name, **kind._asdict())
             path = directory / f"{file}.csv"
+            write_csv(path, table, spreadsheet_safe=self.spreadsheet_safe)
+
+    def _write_display(self, directory: Path, folder: Place, release: Release) -> None:
+        """Write the display table of each group as CSV, if there are any."""
+        if self.display is None:
+            return
+        display = read_display(folder, hash_content(folder.read(DISPLAY)))
+        assert display is not None
+        for name, file in name_files(release.plan.workload).items():
+            table = display.read(name)
+            path = directory / f"{file}.display.csv"
             write_csv(path, table, spreadsheet_safe=self.spreadsheet_safe)
 
 

@@ -16,7 +16,7 @@ from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.numeric import read_exact_number
 from fitplug.plan import Plan
-from fitplug.releases import About
+from fitplug.releases import About, DisplayRequest
 from fitplug.workload import LEAST_CONFIDENCE
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -141,6 +141,17 @@ _MOST_VALUES = 2**24
 """The most exact counts, and the most answers, of a release that one process makes as a whole."""
 
 
+class DisplaySection(_Section):
+    """[output] display, where more is given than true.
+
+    Attributes:
+        totals: Known numbers that display tables keep, by table or expression; see
+            `Release.integers`.
+    """
+
+    totals: dict[str, Any] = {}
+
+
 class OutputSection(_Section):
     """[output]: where and how to write the release.
 
@@ -152,6 +163,7 @@ class OutputSection(_Section):
         parts: Whether to make and write the release in parts, on the workers of [data] cluster if
             there is one; None to let `is_in_parts` decide.
         storage_options: Options of the store of a URL, such as credentials.
+        display: Whether to write display tables beside the unbiased ones, or with which totals.
         key_file: The key file of encrypted exact counts, for a series or a release in parts; None
             for one in the user's home folder.
     """
@@ -161,7 +173,15 @@ class OutputSection(_Section):
     spreadsheet_safe: bool = False
     parts: bool | None = None
     storage_options: dict[str, Any] = Field(default={}, repr=False)
+    display: bool | DisplaySection = False
     key_file: str | None = Field(default=None, min_length=1)
+
+    @property
+    def display_request(self) -> DisplayRequest | None:
+        """What display tables are written; None for none."""
+        if isinstance(self.display, DisplaySection):
+            return DisplayRequest(self.display.totals)
+        return DisplayRequest() if self.display else None
 
     @property
     def is_url(self) -> bool:

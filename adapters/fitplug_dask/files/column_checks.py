@@ -376,6 +376,9 @@ class _ColumnCheck:
         for certain if it has other columns of the count and no word that is no name.
         """
         names = list(self._schema.names)
+        for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+            if len(names) == 1 and separator in names[0]:
+                return f"It seems to have {called} between its values. Write it with commas."
         if can_name_columns(names) and any(stored in names for stored in self.stored.values()):
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug.domain import get_codec
-from fitplug.releases import adjusted, stepwise_adjustment
-from fitplug.releases.stepwise_adjustment import project_families, round_families
+from fitplug.releases import descent, display, display_tables
+from fitplug.releases.descent import Descent
+from fitplug.releases.division import project_families, round_families
+from fitplug.releases.finest_tables import Estimates
+from fitplug.releases.invariants import arrange
 from tests.helpers.tree_plans import design_tree, people_by_place
 
 
@@ -26,7 +30,7 @@ def draw(plan, x, noise=1.0, seed=0):
 @pytest.fixture
 def large(monkeypatch):
     """All releases count as large."""
-    monkeypatch.setattr(adjusted, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
 
 
 @st.composite
@@ -77,10 +81,10 @@ def test_one_family_is_the_least_squares_of_all_cells(monkeypatch):
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=4.0), fp.total(std=3.0, name="n")]))
     release = draw(plan, np.array([3, 0, 0, 9, 1, 0, 2]))
     expected = release.nonnegative(totals={"n": 15.0})
-    monkeypatch.setattr(adjusted, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
     found = release.nonnegative(totals={"n": 15.0})
-    assert found.by_steps
-    assert not expected.by_steps
+    assert found.display.is_by_steps
+    assert not expected.display.is_by_steps
     np.testing.assert_allclose(found.histogram, expected.histogram, atol=1e-6)
 
 
@@ -98,7 +102,7 @@ def release():
 
 class TestBlocks:
     def test_counts_are_not_negative_and_agree(self, release, large, monkeypatch):
-        monkeypatch.setattr(stepwise_adjustment, "_CHUNK", 4)
+        monkeypatch.setattr(descent, "CHUNK", 4)
         shown = release.nonnegative()
         assert shown.histogram.shape == (5, 7, 3)
         assert (shown.histogram >= 0).all()
@@ -107,7 +111,8 @@ class TestBlocks:
         margin = release.estimates["cells"].sum(axis=(0, 2))
         expected = project_families(margin, np.zeros(5, int), shown.histogram.sum()[None])
         np.testing.assert_allclose(shown.histogram.sum(axis=(1, 2)), expected, atol=1e-9)
-        assert shown.to_arrow("ab").schema.metadata[b"fitplug.adjustment"] == (
+        assert shown.consistent
+        assert shown.to_arrow("ab").schema.metadata[b"fitplug.display"] == (
             b"nonnegative, by steps"
         )
         assert shown.biased
@@ -131,8 +136,11 @@ class TestBlocks:
         [
             ({"n": -1}, "no nonnegative histogram"),
             ({"n": float("nan")}, "not a finite number"),
-            ({"cells[a = 1]": 5}, "cannot be adjusted to the total"),
-            ({"n": 5, "ab": 6}, "cannot be adjusted to the total"),
+            ({"n": 5, "cells[a = 1]": 6}, "no nonnegative histogram"),
+            ({"cells[a = 1]": 6, "cells[a = 2]": -1}, "no nonnegative histogram"),
+            ({"cells[a = 1]": 6, "cells[b = 2]": 3}, "regions that cross each other"),
+            ({"cells[a <= 1]": 6}, "cannot keep the total"),
+            ({"n": 5, "ab": 6}, "'ab' has 35 answers. Give an array of shape"),
         ],
     )
     def test_bad_totals(self, release, large, totals, says):
@@ -140,42 +148,55 @@ class TestBlocks:
             release.nonnegative(totals=totals)
 
     def test_no_space(self, release, large, monkeypatch):
-        monkeypatch.setattr(stepwise_adjustment, "MOST_CELLS", 100)
+        monkeypatch.setattr(display_tables, "MOST_CELLS", 100)
         with pytest.raises(fp.WorkloadError, match="105 cells are too many"):
             release.nonnegative()
 
 
-@pytest.mark.slow
-def test_groups_that_list_no_cells(large):
-    plan = design_tree(people_by_place(ages=True), tolerance=0.05)
-    release = draw(plan, np.zeros([plan.domain[n].size for n in plan.workload.attributes], int))
-    with pytest.raises(fp.WorkloadError, match="no group lists all cells"):
-        release.integers()
-
-
 def test_trees_are_divided_level_by_level(large):
-    """Every subtree keeps the count of its root, and then each leaf is divided by sex."""
+    """The way passes all that is asked; each count is divided into the nearest integers."""
     plan = design_tree(people_by_place(), tolerance=0.05)
     release = draw(plan, np.random.default_rng(5).poisson(2.0, (2, 17)), noise=2.0)
-    shown, estimates = release.integers(), release.estimates["tracts"]
-    place = plan.domain["place"]
-    by_tract = estimates.sum(axis=axis_of_sex(plan))
-    counts, above = np.rint(by_tract.sum())[None], np.zeros(17, dtype=int)
-    for level in place.levels:
-        first = get_codec(place).intervals(level)[:, 0]
-        own, families = np.add.reduceat(by_tract, first), above[first]
-        counts = round_families(project_families(own, families, counts), families, counts)
-        above = np.searchsorted(first, np.arange(17), side="right") - 1
-    np.testing.assert_array_equal(shown.estimates["tracts"].sum(axis_of_sex(plan)), counts)
-    np.testing.assert_array_equal(
-        shown.estimates["counties"],
-        np.add.reduceat(counts, get_codec(place).intervals("county")[:, 0]),
-    )
+    shown = release.integers()
+    resolutions, (table,) = shown.display.resolutions, shown.display.finest
+    way = Descent(resolutions, table, [], integers=True)._way
+    assert way[0] == resolutions.coarsest
+    assert way[-1] == table.resolution == resolutions.finest
+    values = Estimates(resolutions, release, table).read(0, 0, shown.counts[0].shape[0])
+    counts = np.rint(values.sum()).reshape((1, 1))
+    for before, after in itertools.pairwise(way):
+        wanted = resolutions.coarsen(values, table.resolution, after)
+        (axis,) = [k for k in range(2) if before[k] != after[k]]
+        parents = resolutions.find_parents(axis, after[axis], before[axis])
+        divided = np.zeros(wanted.shape)
+        for other in range(wanted.shape[1 - axis]):
+            line = (other, slice(None)) if axis else (slice(None), other)
+            for k, total in enumerate(counts[line]):
+                of, zeros = np.flatnonzero(parents == k), np.zeros((parents == k).sum(), dtype=int)
+                real = project_families(wanted[line][of], zeros, np.array([total]))
+                divided[line][of] = round_families(real, zeros, np.array([total]))
+        counts = divided
+        asked = [g for g in plan.workload.groups if resolutions.find_resolution(g) == after]
+        for group in asked:
+            found = arrange(plan.workload, group, shown.estimates[group.name])
+            np.testing.assert_array_equal(found, counts)
+    np.testing.assert_array_equal(shown.histogram, counts)
     assert shown.histogram.min() >= 0
 
 
-def axis_of_sex(plan):
-    return [f.attribute for f in plan.workload["tracts"].factors].index("sex")
+def test_numbers_by_sex_are_not_added_up_from_leaves(large):
+    """States by sex are divided before tracts, so the biases of tracts do not add up in them."""
+    leaves = [(f"{s}", f"{s}-{t}") for s in range(3) for t in range(100)]
+    place = fp.Hierarchy(["state", "tract"], leaves)
+    domain = fp.Domain({"place": place, "sex": ["f", "m"]})
+    groups = [
+        fp.queries({"place": level, "sex": "identity"}, std=5.0, name=level)
+        for level in ("state", "tract")
+    ]
+    plan = fp.design(fp.Workload(domain, groups), tolerance=0.05)
+    release = draw(plan, np.random.default_rng(5).poisson(1.0, (300, 2)))
+    off = release.integers().estimates["state"] - release.estimates["state"]
+    assert np.abs(off).max() <= 3
 
 
 def test_nodes_of_a_level_are_the_cells():
@@ -191,7 +212,7 @@ def test_nodes_of_a_level_are_the_cells():
     plan = fp.design(fp.Workload(domain, groups), tolerance=0.05)
     release = draw(plan, np.random.default_rng(1).poisson(1.0, domain.shape))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adjusted, "MOST_ENTRIES", 0)
+        patch.setattr(display, "MOST_ENTRIES", 0)
         shown = release.integers()
     counties = release.estimates["counties"].sum(axis=0)
     states = counties.reshape(2, 3).sum(axis=1)

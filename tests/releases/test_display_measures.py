@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.releases import adjusted
+from fitplug.releases import display
 from fitplug_opendp.noise_source import compute_exact_answers
 
 LOW, HIGH = 2, 10
@@ -81,11 +81,11 @@ def test_large_releases_are_adjusted_from_the_total_down(monkeypatch):
     }
     exact = compute_exact_answers(plan, fp.Tables.from_records(domain, records, plan.tables))
     noise = np.rint(rng.normal(size=len(exact)) * plan.noise_std).astype(np.int64)
-    monkeypatch.setattr(adjusted, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(display, "MOST_ENTRIES", 0)
     for added in (0, noise):
         release = fp.Release(plan=plan, answers=exact + added, rho=plan.rho)
         found = release.nonnegative(totals={"total": 40})
-        assert found.by_steps
+        assert found.display.is_by_steps
         n, s = found.estimates["people"].T, found.estimates["money"][:, 0]
         assert (n >= 0).all()
         assert (s >= LOW * n - 1e-9).all()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.expressions.parser import parse
 from fitplug.families import build_dense_strategy
-from fitplug.releases import adjusted
+from fitplug.releases import display
 from fitplug.releases.least_squares import (
     NoSolutionError,
     round_to_integers,
@@ -102,7 +100,7 @@ class TestNonnegative:
         assert found.biased
         assert found.release is release
         assert found.method == "nonnegative"
-        for spread in ("variances", "interval", "combine"):
+        for spread in ("variances", "estimate", "combine"):
             assert not hasattr(found, spread)
         assert "biased" in repr(found)
         with pytest.raises(ValueError, match="read-only"):
@@ -141,19 +139,14 @@ class TestNonnegative:
         with pytest.raises(fp.WorkloadError, match=says):
             people.release(1.0).nonnegative(totals=totals)
 
-    def test_a_plan_that_is_too_large(self, monkeypatch):
-        monkeypatch.setattr(adjusted, "MOST_ENTRIES", 100)
-        with pytest.raises(fp.WorkloadError, match=r"over 72 cells are too many.*at most 100"):
-            people.release(1.0).nonnegative()
-
-    def test_a_plan_of_many_attributes_is_refused_at_once(self):
-        names = [f"q{i}" for i in range(30)]
-        domain = fp.Domain({name: ["a", "b", "c"] for name in names})
-        pairs = [fp.marginal(a, b, std=9.0) for a, b in itertools.pairwise(names)]
-        plan = fp.design(fp.Workload(domain, pairs))
-        own = fp.Release(plan=plan, answers=np.zeros(plan.strategy.size, np.int64), rho=1.0)
-        with pytest.raises(fp.WorkloadError, match="too many to adjust"):
-            own.integers()
+    def test_ranges_of_a_large_release_do_not_list_its_cells(self, monkeypatch):
+        monkeypatch.setattr(display, "MOST_ENTRIES", 10)
+        domain = fp.Domain({"age": fp.Integers(0, 9)})
+        ages = fp.queries({"age": fp.ranges([(0, 4), (3, 9)])}, std=3.0)
+        plan = fp.design(fp.Workload(domain, [ages]))
+        release = fp.release(plan, fp.Tables(domain, {("age",): np.ones(10, dtype=np.int64)}))
+        with pytest.raises(fp.WorkloadError, match=r"over 10 cells are too many.*at most 10"):
+            release.nonnegative()
 
 
 class TestIntegers:
@@ -207,12 +200,12 @@ def test_tables_have_no_std(library):
     if library == "pyarrow":
         table = found.to_arrow("pyramid")
         assert table.schema.metadata[b"fitplug.biased"] == b"true"
-        assert table.column_names == ["sex", "age", "estimate"]
-        assert table["estimate"].to_pylist() == found.estimates["pyramid"].ravel().tolist()
+        assert table.column_names == ["sex", "age", "display", "lower", "upper", "confidence"]
+        assert table["display"].to_pylist() == found.estimates["pyramid"].ravel().tolist()
         return
     pytest.importorskip(library)
     frame = found.to_pandas("pyramid") if library == "pandas" else found.to_polars("pyramid")
-    assert list(frame.columns) == ["sex", "age", "estimate"]
+    assert list(frame.columns) == ["sex", "age", "display", "lower", "upper", "confidence"]
 
 
 class TestLeastSquares:
