@@ -64,7 +64,7 @@ class EstimatedNumber:
         return make_table("", _HEADINGS[1:], [_format_number(self)], 1)
 
     def find_moe(self, quantile: float) -> float:
-        """Compute the margin of error with a quantile of the Gaussian distribution."""
+        """Compute the margin of error for a Gaussian quantile, such as 1.96 for 95%."""
         return quantile * self.std
 
     def find_ends(self, quantile: float) -> tuple[float, float]:
@@ -123,7 +123,7 @@ class Ratio(EstimatedNumber):
     approximate: ClassVar[bool] = True
 
     def find_moe(self, quantile: float) -> float:
-        """Compute the margin of error with a quantile of the Gaussian distribution."""
+        """Compute the margin of error for a Gaussian quantile, such as 1.96 for 95%."""
         low, high = self.find_ends(quantile)
         return max(self.value - low, high - self.value)
 

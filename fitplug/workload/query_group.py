@@ -99,7 +99,7 @@ def marginal(
     Args:
         attributes: The names of the attributes.
         name: The name of the group; by default it is derived from the attributes.
-        target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`, as
+        target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
             for `queries`.
 
     Raises:
@@ -119,7 +119,7 @@ def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQu
 
     Args:
         name: The name of the group.
-        target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`, as
+        target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
             for `queries`.
 
     Raises:
@@ -257,7 +257,7 @@ def marginals(
             `range(4)` for the total too, which has 0.
         attributes: The names of the attributes that are combined; all of the domain by default,
             but measures.
-        target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`, as
+        target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
             for `queries`. It is a number, or an array of one number for each table, in the order in
             which `itertools.combinations` lists them, tables of fewer attributes first.
 

@@ -86,7 +86,7 @@ class Workload:
             W: Shape (m, d): an array, or a sparse matrix or a linear operator of SciPy, which
                 becomes an array. The domain has one attribute named "cell", with d cells.
             name: The name of the group.
-            target: `variance`, `std` or `moe`, and for the latter `confidence` and `simultaneous`,
+            target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`,
                 as for `queries`; arrays have the shape (m,).
 
         Raises:
