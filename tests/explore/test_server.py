@@ -88,6 +88,7 @@ class TestAccess:
             file = Path(argument.removeprefix("file://"))
             assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o600, 0o700]
             assert f"url={other.url}" in file.read_text()
+            assert other.ask("/").status == 200  # the server has begun, and can end
         assert not file.parent.exists()
 
     def test_only_this_computer_can_connect(self, server: Server) -> None:
