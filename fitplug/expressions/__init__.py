@@ -10,9 +10,10 @@ from fitplug.expressions.parser import (
     list_sums,
     parse,
 )
-from fitplug.expressions.selections import Selector
+from fitplug.expressions.selections import CumulativeBox, Selector
 
 __all__ = [
+    "CumulativeBox",
     "DenseTerms",
     "Expression",
     "Expressions",
