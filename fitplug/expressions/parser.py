@@ -41,8 +41,8 @@ from fitplug.expressions.arithmetic import (
     multiply,
     scale,
 )
-from fitplug.expressions.coefficients import Box, Runs, merge_boxes
-from fitplug.expressions.selections import CumulativeBox, Selector
+from fitplug.expressions.coefficients import Box, CumulativeBox, Runs, merge_boxes
+from fitplug.expressions.selections import Selector
 from fitplug.expressions.tokens import COMPARISONS, Clause, Condition, Token, split_tokens
 from fitplug.numeric import FloatArray
 from fitplug.workload import Workload

@@ -18,12 +18,10 @@ values it names and to the rows that count them, not to all cells.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,15 +29,17 @@ from fitplug.domain import ValueLookup
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.coefficients import (
     Box,
+    CumulativeBox,
     Runs,
     SparseCoefficients,
+    Step,
     add_coefficients,
     complement,
     intersection,
     union,
 )
 from fitplug.expressions.tokens import MOST_SHOWN, ORDERS, Clause, Condition, write_value
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
 
 Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
@@ -140,62 +140,6 @@ class Selector:
         if key not in self._lookups:
             self._lookups[key] = _RowLookup(self.find_values(factor.attribute), factor)
         return self._lookups[key]
-
-
-class Step(NamedTuple):
-    """A row that counts the cells between two boundaries, or minus it.
-
-    Attributes:
-        start: A boundary, by the cell after it.
-        end: Another one.
-        row: The row of the factor.
-        sign: 1, or -1 if the end is before the start.
-    """
-
-    start: int
-    end: int
-    row: int
-    sign: int
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CumulativeBox(Box):
-    """Coefficients that count the people of a selection up to each cell of an attribute.
-
-    Along the attribute's axis, the positions are the rows of all steps, with coefficients of 1.
-
-    Attributes:
-        axis: The axis of the attribute.
-        cells: The number of its cells.
-        runs: The runs of the cells that are selected, and the steps from the start of each to the
-            boundaries in it, those before others first.
-    """
-
-    axis: int
-    cells: int
-    runs: list[tuple[tuple[int, int], list[Step]]]
-
-    def accumulate(self, values: FloatArray, *, absolute: bool = False) -> FloatArray:
-        """Add up values of the steps' rows up to each cell.
-
-        Args:
-            values: The values (steps,).
-            absolute: Whether all are added, also those of rows that are subtracted.
-
-        Returns:
-            The sums, shape (cells,); nan where the rows cannot count.
-        """
-        sums = np.full(self.cells, math.nan)
-        before, rest = 0.0, iter(values.tolist())
-        for (first, end), steps in self.runs:
-            reached = {first: before}
-            for step, value in zip(steps, rest, strict=False):
-                sign = 1 if absolute else step.sign
-                reached[step.end] = reached[step.start] + sign * value
-            sums[first:end] = [reached.get(cell + 1, math.nan) for cell in range(first, end)]
-            before = sums[end - 1]
-            sums[end:] = before  # as no cell between runs is selected
-        return sums
 
 
 def _select_rows(
