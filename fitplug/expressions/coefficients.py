@@ -12,10 +12,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from fitplug.expressions.paths import Step
 from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
 
 Runs: TypeAlias = list[tuple[int, int]]
@@ -197,22 +198,6 @@ class Box:
             return None
         part = SparseCoefficients(factor.positions[inside] - start, factor.values[inside])
         return Box((*self.factors[:axis], part, *self.factors[axis + 1 :]), self.weight)
-
-
-class Step(NamedTuple):
-    """A row that counts the cells between two boundaries, or minus it.
-
-    Attributes:
-        start: A boundary, by the cell after it.
-        end: Another one.
-        row: The row of the factor.
-        sign: 1, or -1 if the end is before the start.
-    """
-
-    start: int
-    end: int
-    row: int
-    sign: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -18,10 +18,8 @@ values it names and to the rows that count them, not to all cells.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
@@ -32,20 +30,15 @@ from fitplug.expressions.coefficients import (
     CumulativeBox,
     Runs,
     SparseCoefficients,
-    Step,
     add_coefficients,
     complement,
     intersection,
     union,
 )
+from fitplug.expressions.paths import Edges, Step, build_edges, find_path, search_paths
 from fitplug.expressions.tokens import MOST_SHOWN, ORDERS, Clause, Condition, write_value
 from fitplug.numeric import IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
-
-Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
-"""A graph between the boundaries of cells. For each boundary: the other end of each edge, the row
-that the edge stands for, and its sign in this direction.
-"""
 
 
 class Selector:
@@ -216,7 +209,7 @@ def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
             rows.append(first * factor.ordered - first * (first - 1) // 2 + end - 1 - first)
             signs.append(1)
         else:
-            path = _find_path(lookup.edges, first, end)
+            path = find_path(lookup.edges, first, end)
             if path is None:
                 return None
             rows += [step.row for step in path]
@@ -224,42 +217,6 @@ def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
     return add_coefficients(
         [SparseCoefficients(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))]
     )
-
-
-def _build_edges(intervals: IntArray) -> Edges:
-    """Build a graph in which a row of the cells a..b is an edge between a and b + 1.
-
-    The row is added where a path takes the edge forwards, and subtracted backwards.
-    """
-    edges: Edges = {}
-    for row, (a, b) in enumerate(intervals.tolist()):
-        edges.setdefault(a, []).append((b + 1, row, 1))
-        edges.setdefault(b + 1, []).append((a, row, -1))
-    return edges
-
-
-def _search(edges: Edges, first: int, end: int | None = None) -> dict[int, Step]:
-    """Find the last step of a shortest path to each boundary, or until one to `end` is found."""
-    last: dict[int, Step] = {}
-    waiting = deque([first])
-    while waiting and end not in last:
-        here = waiting.popleft()
-        for there, row, sign in edges.get(here, ()):
-            if there != first and there not in last:
-                last[there] = Step(here, there, row, sign)
-                waiting.append(there)
-    return last
-
-
-def _find_path(edges: Edges, first: int, end: int) -> list[Step] | None:
-    """Find the steps of a shortest path: the fewest rows that count first..end - 1."""
-    last = _search(edges, first, end)
-    if end not in last:
-        return None
-    path = [last[end]]
-    while path[-1].start != first:
-        path.append(last[path[-1].start])
-    return path
 
 
 def _list_steps(lookup: _RowLookup, first: int, end: int) -> list[Step]:
@@ -274,7 +231,7 @@ def _list_steps(lookup: _RowLookup, first: int, end: int) -> list[Step]:
     if factor.kind == "all_ranges":
         row = first * factor.ordered - first * (first - 1) // 2 - 1 - first
         return [Step(first, stop, row + stop, 1) for stop in ends]
-    return [*_search(lookup.edges, first).values()]
+    return [*search_paths(lookup.edges, first).values()]
 
 
 def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoefficients:
@@ -345,7 +302,7 @@ class _RowLookup:
     @cached_property
     def edges(self) -> Edges:
         """The rows as edges between the boundaries of cells."""
-        return _build_edges(self._intervals)
+        return build_edges(self._intervals)
 
     @cached_property
     def _intervals(self) -> IntArray:
