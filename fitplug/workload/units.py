@@ -94,7 +94,7 @@ class AddRemove:
 
     @property
     def apart(self) -> str:
-        """How a person's rows must differ, in words that follow their number; empty if they need not."""
+        """How a person's rows must differ, in words that follow their number, or no words."""
         if self.distinct:
             return ", each in a different cell"
         return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
