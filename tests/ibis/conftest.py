@@ -1,4 +1,4 @@
-"""Databases with the same rows, of which PostgreSQL and Spark are started for slow tests."""
+"""Databases with the same rows: PostgreSQL is started for slow tests, Spark for long ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKENDS = [
     "duckdb",
     "sqlite",
     pytest.param("postgres", marks=pytest.mark.slow),
-    pytest.param("spark", marks=pytest.mark.slow),
+    pytest.param("spark", marks=pytest.mark.long),
 ]
 ROWS = make_rows(3000)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import webbrowser
+import signal
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -68,10 +68,10 @@ def explore(
 
     def announce(url: str) -> None:
         print(f"Open {url}\nPress Ctrl-C to stop.", flush=True)
-        if not no_browser:
-            webbrowser.open(url)
 
-    serve(_open_session(spec, document), port=port, announce=announce)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the page as Ctrl-C does
+    session = _open_session(spec, document)
+    serve(session, port=port, announce=announce, opens_browser=not no_browser)
 
 
 def _open_session(spec: Spec, document: Document) -> Session:
