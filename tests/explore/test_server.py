@@ -133,6 +133,16 @@ class TestDesign:
             assert low <= messages[-1]["outcome"]["rho"] <= high * (1 + 2e-4)
         assert low == pytest.approx(high, rel=1)
 
+    def test_one_factor_on_all_targets_has_tight_bounds_before_the_design(
+        self, server: Server
+    ) -> None:
+        targets = change(0, kind="std", value=5.25)
+        rho = server.design(targets)[-1]["outcome"]["rho"]
+        doubled = [{**target, "value": 2 * target["value"]} for target in targets]
+        low, high = server.design(doubled)[0]["between"]
+        assert high == pytest.approx(rho / 4, rel=1e-6)
+        assert low <= high <= low * (1 + 2.1e-4)
+
     def test_a_relative_margin_is_one_of_the_typical_count(self, server: Server) -> None:
         relative = change(1, kind="relative", percent=2.25, count=400, confidence=90)
         assert server.design(relative)[-1] == server.design(TARGETS)[-1]

@@ -48,11 +48,11 @@ def people(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     if find_postgres() is None:
         pytest.skip("initdb of PostgreSQL is not installed: apt install postgresql")
-    with start_postgres(tmp_path_factory.mktemp("server")) as url:
+    with start_postgres() as url:
         yield url
 
 

@@ -54,7 +54,9 @@ def explore(
     spec_file: SpecArgument,
     port: Annotated[
         int,
-        typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1. [default: a free one]"),
+        typer.Option(
+            "--port", min=0, max=65535, help="Port on 127.0.0.1.", show_default="a free one"
+        ),
     ] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the page's URL but do not open it.")
