@@ -353,7 +353,7 @@ def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
     for name in terms:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:
-            raise WorkloadError(f"the rows of {name!r} are not ranges of {attribute!r}, but a matrix")
+            raise WorkloadError(f"{name!r} asks for a matrix of {attribute!r}, not for ranges")
         if factor.kind not in ("identity", "prefix", "all_ranges"):
             first, last = factor.intervals().T
             ends = np.intersect1d(ends, np.union1d(last, first - 1))
