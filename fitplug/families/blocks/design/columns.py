@@ -92,6 +92,11 @@ class ColumnProblem(ABC, Generic[N, C]):
         parts: The parts of a new precision in the mixtures with the best one that are tried.
         work_per_iteration: The most floating-point operations, on average over the iterations that
             are allowed; searches count.
+        first_shares: Shares of all weight that the first differences are given at the end, one
+            after another, while the bound on the cost is above the largest cost that was found.
+            Where few differences have weight, many precisions are optimal, and of most of them the
+            costs of other differences cannot be bounded tightly; these weights choose one of which
+            they can. Without them, prefixes of 60 days with a row a day cost 47% more rho.
         structure: The structure.
     """
 
@@ -99,6 +104,7 @@ class ColumnProblem(ABC, Generic[N, C]):
     least_share: ClassVar[float] = 0.0
     parts: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.2)
     work_per_iteration: ClassVar[float] = math.inf
+    first_shares: ClassVar[tuple[float, ...]] = ()
     structure: N
 
     @property
@@ -232,8 +238,15 @@ def design_columns(
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     if largest is None:
         largest, _ = problem.upper_cost(problem.measure(best))
-    bound = math.sqrt(largest)
     sets, p, q = best_weights
+    for share in problem.first_shares:
+        if largest <= (upper * (1 + options.tolerance / 4)) ** 2:
+            break
+        mixed = _mix_with_first(problem, best_weights, share, options)
+        proven, _ = problem.upper_cost(problem.measure(mixed))
+        if proven < largest:
+            best, largest = mixed, proven
+    bound = math.sqrt(largest)
     weighted = np.flatnonzero(p > 0)
     structure = replace(problem.structure, named=sets.take(weighted))
     real_blocks = problem.make_real_blocks(structure, best, options)
@@ -244,6 +257,21 @@ def design_columns(
         iterations=iterations,
         ended=explain_end_of_bounds(bound, upper, lower, options, is_stopped),
     )
+
+
+def _mix_with_first(
+    problem: ColumnProblem[N, C],
+    weights: tuple[RecordSets, FloatArray, FloatArray],
+    share: float,
+    options: Options,
+) -> tuple[FloatArray, ...]:
+    """Compute the whiteners of dual weights of which the first differences have a share."""
+    sets, p, q = weights
+    first = problem.list_first()
+    p = np.concatenate([p * (1 - share), np.full(len(first), share / len(first))])
+    once = replace(options, max_iterations=1, progress=None)
+    weighted = np.flatnonzero(p > 0)
+    return problem.solve(sets.append(first).take(weighted), once, (p[weighted], q)).whiteners
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +290,7 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
     independent: tuple[IndexArray, ...]
 
     bound_margin = CLAIM_MARGIN
+    first_shares = (1e-3, 1e-4, 1e-2)
 
     @classmethod
     def reduce(cls, structure: PersonStructure) -> PersonProblem:
