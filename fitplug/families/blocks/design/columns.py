@@ -238,14 +238,8 @@ def design_columns(
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     if largest is None:
         largest, _ = problem.upper_cost(problem.measure(best))
+    best, largest = _choose_provable(problem, best_weights, best, largest, upper, options)
     sets, p, q = best_weights
-    for share in problem.first_shares:
-        if largest <= (upper * (1 + options.tolerance / 4)) ** 2:
-            break
-        mixed = _mix_with_first(problem, best_weights, share, options)
-        proven, _ = problem.upper_cost(problem.measure(mixed))
-        if proven < largest:
-            best, largest = mixed, proven
     bound = math.sqrt(largest)
     weighted = np.flatnonzero(p > 0)
     structure = replace(problem.structure, named=sets.take(weighted))
@@ -259,19 +253,41 @@ def design_columns(
     )
 
 
-def _mix_with_first(
+def _choose_provable(
     problem: ColumnProblem[N, C],
     weights: tuple[RecordSets, FloatArray, FloatArray],
-    share: float,
+    whiteners: tuple[FloatArray, ...],
+    largest: float,
+    upper: float,
     options: Options,
-) -> tuple[FloatArray, ...]:
-    """Compute the whiteners of dual weights of which the first differences have a share."""
+) -> tuple[tuple[FloatArray, ...], float]:
+    """Choose precisions whose cost can be bounded, by shares of weight of the first differences.
+
+    Args:
+        problem: The problem.
+        weights: The differences that are named, and the best dual weights of them and of queries.
+        whiteners: The best ones.
+        largest: The bound on the cost of all differences at these.
+        upper: The square root of the largest cost that was found there.
+        options: How to solve.
+
+    Returns:
+        Whiteners, and the bound on the cost of all differences.
+    """
     sets, p, q = weights
     first = problem.list_first()
-    p = np.concatenate([p * (1 - share), np.full(len(first), share / len(first))])
     once = replace(options, max_iterations=1, progress=None)
-    weighted = np.flatnonzero(p > 0)
-    return problem.solve(sets.append(first).take(weighted), once, (p[weighted], q)).whiteners
+    for share in problem.first_shares:
+        if largest <= (upper * (1 + options.tolerance / 4)) ** 2:
+            break
+        mixed = np.concatenate([p * (1 - share), np.full(len(first), share / len(first))])
+        weighted = np.flatnonzero(mixed > 0)
+        start = mixed[weighted], q
+        solution = problem.solve(sets.append(first).take(weighted), once, start)
+        bound, _ = problem.upper_cost(problem.measure(solution.whiteners))
+        if bound < largest:
+            whiteners, largest = solution.whiteners, bound
+    return whiteners, largest
 
 
 @dataclass(frozen=True, eq=False)
