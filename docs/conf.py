@@ -35,6 +35,11 @@ smartquotes_action = "qe"  # no dashes: options of commands begin with two hyphe
 
 default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "bysource"}
+autodoc_type_aliases = {
+    "npt.ArrayLike": "ArrayLike",
+    "npt.NDArray": "NDArray",
+    "CombinationLike": "str | Mapping[str, ArrayLike]",
+}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_use_legacy_class_based = False

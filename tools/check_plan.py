@@ -168,7 +168,9 @@ def read_attribute(spec: Any) -> Attribute:
     limit(kind is not None, "an attribute is a hierarchy, or of an unknown kind")
     assert kind is not None
     more, name_values = KINDS[kind]
-    require(set(spec) - {"other"} == {kind, *more}, "an attribute has another form")
+    require(set(spec) - {"other", "date_format"} == {kind, *more}, "an attribute has another form")
+    known = "date_format" not in spec or (kind == "dates" and spec["date_format"] in FORMATS)
+    require(known, "an attribute has another form")
     require("other" in spec or kind != "categories", "an attribute has another form")
     values, other = name_values(spec), spec.get("other")
     shares, sums = read_shares(spec) if kind == "measure" else (1, {})
@@ -219,11 +221,17 @@ def name_bins(spec: Any) -> list[str]:
 
 
 def name_dates(spec: Any) -> list[str]:
-    length, begins = {"day": (10, ""), "month": (7, "-01"), "year": (4, "-01-01")}[spec["by"]]
     first, last = map(read_day, spec["dates"])
-    days = [datetime.date.fromordinal(day).isoformat() for day in range(first, last + 2)]
-    require(first <= last and days[0].endswith(begins) and days[-1].endswith(begins), "dates")
-    return list(dict.fromkeys(day[:length] for day in days[:-1]))
+    name = PERIODS[spec["by"]]
+
+    def name_period(day: int) -> str:
+        return name(datetime.date.fromordinal(day)) if 1 <= day <= LAST_DAY else ""
+
+    values = list(dict.fromkeys(map(name_period, range(first, last + 1))))
+    require(values, "dates")
+    whole = values[0] != name_period(first - 1) and values[-1] != name_period(last + 1)
+    require(whole, "a date cuts a period apart")
+    return values
 
 
 def read_day(text: str) -> int:
@@ -252,6 +260,17 @@ def read_shares(spec: Any) -> tuple[int, dict[str, list[Any]]]:
         return int(shares), {"sum": [*bounds, 0], "count": [1, 1, 0]}
     return int(shares), {"sum": bounds}
 
+
+LAST_DAY = datetime.date.max.toordinal()
+FORMATS = ("m/d/y", "d/m/y")
+PERIODS: dict[str, Any] = {
+    "day": str,
+    "week": lambda day: "{:04}-W{:02}".format(*day.isocalendar()[:2]),
+    "month": lambda day: str(day)[:7],
+    "quarter": lambda day: f"{str(day)[:4]}-Q{(day.month + 2) // 3}",
+    "year": lambda day: str(day)[:4],
+}
+"""By period, what names that of a day."""
 
 KINDS: dict[str, Any] = {
     "integers": ((), name_integers),

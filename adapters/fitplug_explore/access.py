@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,13 +29,36 @@ _HEADERS = {
 }
 
 
+_REDIRECT = """<!doctype html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>fitplug explore</title>
+"""
+
+
+@contextmanager
+def open_browser(url: str) -> Iterator[None]:
+    """Open a URL in the browser without showing it to other users of the computer.
+
+    They see the arguments of every process. So the browser opens a file that only this user can
+    read and that redirects to the URL. The file is deleted at the end of the context.
+    """
+    with tempfile.TemporaryDirectory(prefix="fitplug-") as folder:
+        file = Path(folder, "explore.html")
+        file.touch(0o600)
+        file.write_text(_REDIRECT.format(url=escape(url)), encoding="utf-8")
+        webbrowser.open(file.as_uri())
+        yield
+
+
 class AccessControl:
     """Refuses requests of other sites, and requests without the token.
 
     A site whose name is made to resolve to 127.0.0.1 sends its own Host, and a form of another site
     its own Origin. The token comes in the first URL and then in a cookie, so that it does not stay
     in the address bar and the history. Cookies are shared by all ports of a host, so its name has
-    the port.
+    the port. A strict cookie would not be sent when the file of `open_browser` leads to the page;
+    only what the page itself sends has its Origin.
 
     Args:
         app: The application.
@@ -66,7 +95,7 @@ class AccessControl:
             if not self._matches(given[0]):
                 return self._refuse()
             redirect = RedirectResponse("/", 303)
-            redirect.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            redirect.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
             return redirect
         return None if self._matches(self._read_cookie(headers)) else self._refuse()
 

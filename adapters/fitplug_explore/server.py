@@ -7,7 +7,7 @@ import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fitplug.errors import FitplugError, InputError
-from fitplug_explore.access import AccessControl
+from fitplug_explore.access import AccessControl, open_browser
 from fitplug_explore.designer import Designer
 from fitplug_explore.session import AlreadyExists, Budget, Session, TargetError, read_targets
 
@@ -35,13 +35,16 @@ _PAGES = {
 }
 
 
-def explore(session: Session, *, port: int, announce: Callable[[str], object]) -> None:
+def explore(
+    session: Session, *, port: int, announce: Callable[[str], object], opens_browser: bool
+) -> None:
     """Serve the page of a session until Ctrl-C is pressed.
 
     Args:
         session: What the page is about.
         port: The port on 127.0.0.1; 0 for a free one.
         announce: A function that is called with the URL once the page can be loaded.
+        opens_browser: Whether to open the page in the browser, too.
 
     Raises:
         InputError: The port cannot be used.
@@ -63,9 +66,10 @@ def explore(session: Session, *, port: int, announce: Callable[[str], object]) -
             timeout_graceful_shutdown=1,
         )
     )
+    url = f"http://127.0.0.1:{port}/?token={token}"
     try:
-        announce(f"http://127.0.0.1:{port}/?token={token}")
-        with suppress(KeyboardInterrupt):
+        announce(url)
+        with open_browser(url) if opens_browser else nullcontext(), suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
     finally:
         designer.close()

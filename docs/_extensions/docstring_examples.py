@@ -32,9 +32,11 @@ def mark_examples(lines: list[str]) -> list[str]:
 
 
 def change_docstring(app: Sphinx, *arguments: Any) -> None:
-    """Sphinx calls this for each docstring; the last argument is the list of its lines."""
-    lines = arguments[-1]
+    """Sphinx calls this for each docstring: its kind first, the list of its lines last."""
+    kind, *_, lines = arguments
     lines[:] = mark_examples(lines)
+    if kind in ("property", "data"):
+        lines[:0] = ["..", ""]  # Napoleon would read what precedes a colon in line 1 as a type
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

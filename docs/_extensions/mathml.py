@@ -46,7 +46,7 @@ CITATION = re.compile(r"\(([DRSTCNFBMPZEULYV]\d+)\)")
 _OPERATOR = re.compile(r"\\mathrm\{([A-Za-z]{2,})\}")
 _IDENTIFIER = re.compile(r"<mi>(&#x[0-9A-F]+;|[^<&])</mi>")
 _FUNCTION = re.compile(r"<m[io]>([A-Za-z]{2,})</m[io]>(<mo[^>]*>&#x00028;)?")
-_BAR = re.compile(r"<mo>(&#x02016;|&#x0007C;)</mo>")
+_BAR = re.compile(r'<mo(?: stretchy="false")?>(&#x02016;|&#x0007C;)</mo>')
 _TEXT_SYMBOLS = "\N{INFINITY}\N{PRIME}\N{PARTIAL DIFFERENTIAL}\N{NABLA}\N{HORIZONTAL ELLIPSIS}"
 
 

@@ -46,7 +46,6 @@ class Categories(Attribute):
         DomainError: If there is no value, or one is listed twice, or their types differ.
 
     Attributes:
-        _value_array: The values, as an array.
         other: The label of the cell that takes all other values, or None.
     """
 

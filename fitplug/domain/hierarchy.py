@@ -79,11 +79,10 @@ class Hierarchy(Categories):
 
     Attributes:
         levels: Names of the levels, the coarsest first.
-        _coarser: The nodes of each level but the finest, whose nodes are the leaves.
     """
 
     levels: tuple[str, ...]
-    _coarser: tuple[LevelNodes, ...]
+    _coarser: tuple[LevelNodes, ...]  # of each level but the finest, whose nodes are the leaves
 
     def __init__(
         self,

@@ -246,9 +246,8 @@ class Evaluation:
             others: Evaluations of other strategies on the same workload with the same plan.
 
         Returns:
-            A matplotlib Figure. Its left part has rho of the certified bound and of each strategy.
-            Its right part has the largest standard deviation in each group, of every mechanism
-            when it spends the rho of the bound.
+            A matplotlib Figure. Left: rho of the certified bound and of each strategy. Right: the
+            largest standard deviation in each group if each strategy spends the rho of the bound.
 
         Raises:
             ImportError: matplotlib is not installed.

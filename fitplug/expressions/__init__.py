@@ -1,7 +1,13 @@
 """Expressions: sums and ratios of counts as people write them, and whom they select."""
 
 from fitplug.expressions.arithmetic import Formula, Quotient, Terms
-from fitplug.expressions.coefficients import Runs, SparseCoefficients, add_boxes, union
+from fitplug.expressions.coefficients import (
+    CumulativeBox,
+    Runs,
+    SparseCoefficients,
+    add_boxes,
+    union,
+)
 from fitplug.expressions.parser import (
     DenseTerms,
     Expression,
@@ -13,6 +19,7 @@ from fitplug.expressions.parser import (
 from fitplug.expressions.selections import Selector
 
 __all__ = [
+    "CumulativeBox",
     "DenseTerms",
     "Expression",
     "Expressions",

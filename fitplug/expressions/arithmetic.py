@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -247,7 +247,7 @@ def _count_the_same(left: UnaddedTerms, right: UnaddedTerms) -> bool:
 def _scale_counts(counts: UnaddedTerms, factor: float) -> UnaddedTerms:
     """Multiply a sum of counts by a factor."""
     return {
-        name: [Box(box.factors, factor * box.weight) for box in summands]
+        name: [replace(box, weight=factor * box.weight) for box in summands]
         for name, summands in counts.items()
     }
 

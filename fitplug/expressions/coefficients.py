@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fitplug.expressions.paths import Step
 from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
 
 Runs: TypeAlias = list[tuple[int, int]]
@@ -150,17 +151,44 @@ class Box:
 
     def multiply_values(self, values: FloatArray) -> float:
         """Compute the sum of the coefficients times values of the group's shape."""
-        chosen = values
+        return float(self.add_up(self.take(values)))
+
+    def take(self, values: FloatArray) -> FloatArray:
+        """Take the values with coefficients out of those of the group's shape."""
         for axis, factor in enumerate(self.factors):
             first = int(factor.positions[0])
             if np.array_equal(factor.positions, np.arange(first, first + factor.count)):
                 positions = slice(first, first + factor.count)  # a view, without a copy
-                chosen = chosen[(slice(None),) * axis + (positions,)]
+                values = values[(slice(None),) * axis + (positions,)]
             else:
-                chosen = np.take(chosen, to_positions(factor.positions), axis=axis)
-        for factor in reversed(self.factors):
-            chosen = chosen @ factor.values
-        return float(chosen) * self.weight
+                values = np.take(values, to_positions(factor.positions), axis=axis)
+        return values
+
+    def add_up(self, values: FloatArray, axis: int | None = None) -> FloatArray:
+        """Add up what `take` returned, times the coefficients, along all axes but one."""
+        along = list(self.factors)
+        if axis is not None:
+            values = np.moveaxis(values, axis, 0)
+            del along[axis]
+        for factor in reversed(along):
+            values = values @ factor.values
+        return np.asarray(values * self.weight)
+
+    def bound_stds(self, variances: FloatArray, axis: int) -> FloatArray:
+        """Bound the stds of what `add_up` returns of noise with the given variances from above.
+
+        The sum of |c| s is at most the root of (sum of |c|) (sum of |c| s^2), by Cauchy and
+        Schwarz; so no array of stds is formed.
+
+        Args:
+            variances: The variances, of the group's shape.
+            axis: The axis that is not summed.
+        """
+        factors = [SparseCoefficients(f.positions, np.abs(f.values)) for f in self.factors]
+        absolute = Box(tuple(factors), abs(self.weight))
+        weights = [float(f.values.sum()) for k, f in enumerate(factors) if k != axis]
+        sums = absolute.add_up(absolute.take(variances), axis)
+        return np.sqrt(absolute.weight * math.prod(weights) * sums) * (1 + 1e-9)
 
     def keep_range(self, axis: int, start: int, stop: int) -> Box | None:
         """Keep the answers whose index along an axis is in a range; None if there are none."""
@@ -170,6 +198,46 @@ class Box:
             return None
         part = SparseCoefficients(factor.positions[inside] - start, factor.values[inside])
         return Box((*self.factors[:axis], part, *self.factors[axis + 1 :]), self.weight)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CumulativeBox(Box):
+    """Coefficients that count the people of a selection up to each cell of an attribute.
+
+    Along the attribute's axis, the positions are the rows of all steps, with coefficients of 1.
+
+    Attributes:
+        axis: The axis of the attribute.
+        cells: The number of its cells.
+        runs: The runs of the cells that are selected, and the steps from the start of each to the
+            boundaries in it, those before others first.
+    """
+
+    axis: int
+    cells: int
+    runs: list[tuple[tuple[int, int], list[Step]]]
+
+    def accumulate(self, values: FloatArray, *, absolute: bool = False) -> FloatArray:
+        """Add up values of the steps' rows up to each cell.
+
+        Args:
+            values: The values (steps,).
+            absolute: Whether all are added, also those of rows that are subtracted.
+
+        Returns:
+            The sums, shape (cells,); nan where the rows cannot count.
+        """
+        sums = np.full(self.cells, math.nan)
+        before, rest = 0.0, iter(values.tolist())
+        for (first, end), steps in self.runs:
+            reached = {first: before}
+            for step, value in zip(steps, rest, strict=False):
+                sign = 1 if absolute else step.sign
+                reached[step.end] = reached[step.start] + sign * value
+            sums[first:end] = [reached.get(cell + 1, math.nan) for cell in range(first, end)]
+            before = sums[end - 1]
+            sums[end:] = before  # as no cell between runs is selected
+        return sums
 
 
 @dataclass(frozen=True, eq=False)

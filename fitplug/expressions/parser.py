@@ -22,8 +22,9 @@ what a selection counts. A person for whom several conditions joined by "or" hol
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NoReturn, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from fitplug.expressions.arithmetic import (
     multiply,
     scale,
 )
-from fitplug.expressions.coefficients import Runs, merge_boxes
+from fitplug.expressions.coefficients import Box, CumulativeBox, Runs, merge_boxes
 from fitplug.expressions.selections import Selector
 from fitplug.expressions.tokens import COMPARISONS, Clause, Condition, Token, split_tokens
 from fitplug.numeric import FloatArray
@@ -87,7 +88,8 @@ class Expressions:
             raise WorkloadError(f"{text!r} is not an expression. Write for example: {example}")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # checked later
-                value = _Parser(self._workload, self.selector, text, within).parse()
+                select = partial(self.selector.select, within=within)
+                value = _Parser(self._workload, select, text).parse()
                 if isinstance(value, float):
                     hint = suggest_nearest("", self._workload.names)
                     raise WorkloadError(
@@ -105,6 +107,26 @@ class Expressions:
         except WorkloadError as error:
             shown = text if len(text) <= 60 else f"{text[:57]}..."
             raise WorkloadError(f"expression {shown!r}: {error}") from None
+
+    def read_cumulative(
+        self, text: str, within: Mapping[str, Runs], attribute: str
+    ) -> dict[str, list[CumulativeBox]]:
+        """Read a sum of counts, up to each cell of an attribute.
+
+        Args:
+            text: The expression, which `read` has read.
+            within: As for `read`, with cells of the attribute.
+            attribute: The attribute, which all groups of the expression list.
+
+        Returns:
+            The boxes of each group.
+
+        Raises:
+            WorkloadError: The groups cannot count the people in `within`.
+        """
+        select = partial(self.selector.select_cumulative, within=within, attribute=attribute)
+        terms: Any = _Parser(self._workload, select, text).parse()
+        return dict(terms)
 
 
 def list_sums(expression: Expression) -> tuple[Terms, ...]:
@@ -146,11 +168,10 @@ class _Parser:
     """A parser by recursive descent, with a method per rule of the grammar."""
 
     def __init__(
-        self, workload: Workload, selector: Selector, text: str, within: Mapping[str, Runs] | None
+        self, workload: Workload, select: Callable[[str, list[Clause]], Box], text: str
     ) -> None:
-        self._workload, self._selector = workload, selector
+        self._workload, self._select = workload, select
         self._text, self._tokens = text, split_tokens(text)
-        self._within = within
         self._at = 0
         self._depth = 0
 
@@ -239,7 +260,7 @@ class _Parser:
             if not self._is("]"):
                 self._fail("]", self._suggest_quotes())
             self._take()
-        return {name: [self._selector.select(name, clauses, self._within)]}
+        return {name: [self._select(name, clauses)]}
 
     def _parse_clause(self, group: str, attributes: list[str]) -> Clause:
         """Parse conditions of one attribute with "or" between them."""

@@ -18,10 +18,8 @@ values it names and to the rows that count them, not to all cells.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +27,7 @@ from fitplug.domain import ValueLookup
 from fitplug.errors import WorkloadError, quote, suggest_nearest
 from fitplug.expressions.coefficients import (
     Box,
+    CumulativeBox,
     Runs,
     SparseCoefficients,
     add_coefficients,
@@ -36,14 +35,10 @@ from fitplug.expressions.coefficients import (
     intersection,
     union,
 )
+from fitplug.expressions.paths import Edges, Step, build_edges, find_path, search_paths
 from fitplug.expressions.tokens import MOST_SHOWN, ORDERS, Clause, Condition, write_value
 from fitplug.numeric import IntArray
 from fitplug.workload import Factor, QueryGroup, Workload
-
-Edges: TypeAlias = dict[int, list[tuple[int, int, int]]]
-"""A graph between the boundaries of cells. For each boundary: the other end of each edge, the row
-that the edge stands for, and its sign in this direction.
-"""
 
 
 class Selector:
@@ -84,6 +79,37 @@ class Selector:
         Raises:
             WorkloadError: The selection is not well formed, or the group's rows cannot count it.
         """
+        asked = self._split_by_factor(name, clauses, within or {})
+        return Box(tuple(_select_rows(name, *of_factor) for of_factor in asked))
+
+    def select_cumulative(
+        self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs], attribute: str
+    ) -> CumulativeBox:
+        """Find coefficients that count the people of a selection up to each cell of an attribute.
+
+        Args:
+            name, clauses, within: As for `select`.
+            attribute: The attribute, of which the group has rows without a matrix, and `within` has
+                cells.
+
+        Raises:
+            WorkloadError: As for `select`, but not if the rows cannot count up to some cells.
+        """
+        asked = self._split_by_factor(name, clauses, within)
+        axis = [factor.attribute for factor in self.workload[name].factors].index(attribute)
+        lookup = asked[axis][0]
+        runs = [(run, _list_steps(lookup, *run)) for run in _choose_cells(*asked[axis])]
+        rows = np.array([step.row for _, steps in runs for step in steps], dtype=np.int64)
+        coefficients = [
+            SparseCoefficients(rows, np.ones(len(rows))) if k == axis else _select_rows(name, *one)
+            for k, one in enumerate(asked)
+        ]
+        return CumulativeBox(tuple(coefficients), axis=axis, cells=lookup.factor.size, runs=runs)
+
+    def _split_by_factor(
+        self, name: str, clauses: Sequence[Clause], within: Mapping[str, Runs]
+    ) -> list[tuple[_RowLookup, list[Clause], Runs | None]]:
+        """Return the lookup of each factor of a group, and its clauses and cells in `within`."""
         group = self.workload[name]
         attributes = [f.attribute for f in group.factors]
         for clause in clauses:
@@ -92,16 +118,14 @@ class Selector:
                     f"{name!r} has no attribute {clause.attribute!r}. "
                     f"{suggest_nearest(clause.attribute, attributes)}"
                 )
-        regions = {a: cells for a, cells in (within or {}).items() if a in group.attributes}
-        coefficients = []
-        for factor in group.factors:
-            of_factor = [clause for clause in clauses if clause.attribute == factor.attribute]
-            lookup = self._find_lookup(group, factor)
-            try:
-                coefficients.append(_select_rows(lookup, of_factor, regions.get(factor.attribute)))
-            except WorkloadError as error:
-                raise WorkloadError(f"{name!r}: {error}") from None
-        return Box(tuple(coefficients))
+        return [
+            (
+                self._find_lookup(group, factor),
+                [clause for clause in clauses if clause.attribute == factor.attribute],
+                within.get(factor.attribute) if factor.attribute in group.attributes else None,
+            )
+            for factor in group.factors
+        ]
 
     def _find_lookup(self, group: QueryGroup, factor: Factor) -> _RowLookup:
         """Return the lookup of a factor, which is made once."""
@@ -112,9 +136,23 @@ class Selector:
 
 
 def _select_rows(
+    name: str, lookup: _RowLookup, clauses: list[Clause], region: Runs | None
+) -> SparseCoefficients:
+    """Find coefficients of a factor's rows that count the people in all clauses and the region.
+
+    Raises:
+        WorkloadError: The rows cannot count them; the message names the group.
+    """
+    try:
+        return _find_coefficients(lookup, clauses, region)
+    except WorkloadError as error:
+        raise WorkloadError(f"{name!r}: {error}") from None
+
+
+def _find_coefficients(
     lookup: _RowLookup, clauses: list[Clause], region: Runs | None
 ) -> SparseCoefficients:
-    """Find coefficients of a factor's rows that count the people in all clauses and the region."""
+    """Find the coefficients of `_select_rows`; its errors do not name the group."""
     factor = lookup.factor
     if not clauses and region is None and factor.rows == 1:
         return SparseCoefficients(np.zeros(1, dtype=np.int64), np.ones(1))
@@ -125,11 +163,7 @@ def _select_rows(
                 f"region. Use a group that lists the values of {factor.attribute}."
             )
         return _select_matrix_rows(lookup, clauses)
-    chosen: Runs = [(0, factor.size)]
-    for clause in clauses:
-        chosen = intersection(chosen, lookup.find_cells(clause))
-    if region is not None:
-        chosen = intersection(chosen, region)
+    chosen = _choose_cells(lookup, clauses, region)
     if not chosen:
         raise WorkloadError(f"{_describe(factor, clauses, region)} selects nobody")
     coefficients = _count_runs(lookup, chosen)
@@ -141,6 +175,14 @@ def _select_rows(
             f"are {', '.join(labels)}{more}; select whole rows.{lookup.describe_left_out()}"
         )
     return coefficients
+
+
+def _choose_cells(lookup: _RowLookup, clauses: list[Clause], region: Runs | None) -> Runs:
+    """Find the cells in all clauses and the region."""
+    chosen: Runs = [(0, lookup.factor.size)]
+    for clause in clauses:
+        chosen = intersection(chosen, lookup.find_cells(clause))
+    return chosen if region is None else intersection(chosen, region)
 
 
 def _describe(factor: Factor, clauses: list[Clause], region: Runs | None) -> str:
@@ -167,45 +209,29 @@ def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
             rows.append(first * factor.ordered - first * (first - 1) // 2 + end - 1 - first)
             signs.append(1)
         else:
-            path = _find_path(lookup.edges, first, end)
+            path = find_path(lookup.edges, first, end)
             if path is None:
                 return None
-            rows += [row for row, _ in path]
-            signs += [sign for _, sign in path]
+            rows += [step.row for step in path]
+            signs += [step.sign for step in path]
     return add_coefficients(
         [SparseCoefficients(np.array(rows, dtype=np.int64), np.array(signs, dtype=np.float64))]
     )
 
 
-def _build_edges(intervals: IntArray) -> Edges:
-    """Build a graph in which a row of the cells a..b is an edge between a and b + 1.
-
-    The row is added where a path takes the edge forwards, and subtracted backwards.
-    """
-    edges: Edges = {}
-    for row, (a, b) in enumerate(intervals.tolist()):
-        edges.setdefault(a, []).append((b + 1, row, 1))
-        edges.setdefault(b + 1, []).append((a, row, -1))
-    return edges
-
-
-def _find_path(edges: Edges, first: int, end: int) -> list[tuple[int, int]] | None:
-    """Find the rows and signs of a shortest path: the fewest rows that count first..end - 1."""
-    came: dict[int, tuple[int, int, int]] = {first: (first, -1, 0)}
-    waiting = deque([first])
-    while waiting and end not in came:
-        here = waiting.popleft()
-        for there, row, sign in edges.get(here, ()):
-            if there not in came:
-                came[there] = here, row, sign
-                waiting.append(there)
-    if end not in came:
-        return None
-    path, at = [], end
-    while at != first:
-        at, row, sign = came[at]
-        path.append((row, sign))
-    return path
+def _list_steps(lookup: _RowLookup, first: int, end: int) -> list[Step]:
+    """List the steps from a boundary to those behind it up to `end`; see `CumulativeBox`."""
+    factor = lookup.factor
+    if factor.kind == "identity":
+        return [Step(cell, cell + 1, cell, 1) for cell in range(first, end)]
+    ends = range(first + 1, min(end, factor.ordered) + 1)
+    if factor.kind == "prefix":
+        back = [Step(first, 0, first - 1, -1)] if first and ends else []
+        return [*back, *(Step(0, stop, stop - 1, 1) for stop in ends)]
+    if factor.kind == "all_ranges":
+        row = first * factor.ordered - first * (first - 1) // 2 - 1 - first
+        return [Step(first, stop, row + stop, 1) for stop in ends]
+    return [*search_paths(lookup.edges, first).values()]
 
 
 def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoefficients:
@@ -276,7 +302,7 @@ class _RowLookup:
     @cached_property
     def edges(self) -> Edges:
         """The rows as edges between the boundaries of cells."""
-        return _build_edges(self._intervals)
+        return build_edges(self._intervals)
 
     @cached_property
     def _intervals(self) -> IntArray:

@@ -1,4 +1,4 @@
-"""Coverage of a release: how many records are in no table, by attribute, and their share."""
+"""Coverage of a release: how many rows are in no table, by attribute, and their share."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class CoverageRow:
 
         release = fp.release(plan, tables)  # of a plan with coverage
         for row in release.coverage():
-            print(row.attribute, row.records.value, row.share.interval())
+            print(row.attribute, row.rows.value, row.share.interval())
 
     Attributes:
         attribute: The attribute whose value is outside the domain; None for any attribute.
-        records: The number of rows. Noise may make it negative.
+        rows: The number of rows. Noise may make it negative.
         share: Their share of all rows, in tables or not; None if no group adds up to the number
             of rows in the tables.
     """
 
     attribute: str | None
-    records: Estimate
+    rows: Estimate
     share: Ratio | None
 
 
 def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
-    """Estimate how many records are in no table; see `Release.coverage`."""
+    """Estimate how many rows are in no table; see `Release.coverage`."""
     named = _estimate_numbers(release)
     if not named:
         return []
@@ -54,7 +54,7 @@ def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
 
 
 def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
-    """List the numbers of records in no table, for the metadata of tables in any format."""
+    """List the numbers of rows in no table, for the metadata of tables in any format."""
     return [
         {"attribute": name, "rows": number.value, "std": number.std}
         for name, number in _estimate_numbers(release)
@@ -62,7 +62,7 @@ def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
 
 
 def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]]:
-    """Estimate the number of records outside each attribute, and outside any; none without."""
+    """Estimate the number of rows outside each attribute, and outside any; none without."""
     coverage, answers = release.plan.coverage, release.coverage_answers
     if coverage is None or answers is None:
         return []
@@ -74,7 +74,7 @@ def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]
 def _divide(
     number: Estimate, in_no_table: Estimate, in_tables: Estimate | None, covariance: float
 ) -> Ratio | None:
-    """Divide a number by that of all records, whose noise in the tables is independent."""
+    """Divide a number by that of all rows, whose noise in the tables is independent."""
     if in_tables is None:
         return None
     whole = Estimate(
@@ -88,7 +88,7 @@ def _divide(
 
 
 def _estimate_total(release: NoisyAnswers) -> Estimate | None:
-    """Estimate the number of records in the tables, from the smallest group that adds up to it."""
+    """Estimate the number of rows in the tables, from the smallest group that adds up to it."""
     groups = release.plan.workload.groups
     for group in sorted(groups, key=lambda group: group.size):
         if group.size > _MOST_ENTRIES:
@@ -101,7 +101,7 @@ def _estimate_total(release: NoisyAnswers) -> Estimate | None:
 
 
 def _adds_up(group: QueryGroup) -> bool:
-    """Return whether the answers of a group add up to the number of records in the tables."""
+    """Return whether the answers of a group add up to the number of rows in the tables."""
     return all(map(_counts_each_once, group.factors))
 
 

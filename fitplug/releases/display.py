@@ -277,9 +277,8 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     except NoEstimatesError:
         raise WorkloadError(
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
-            f"to adjust together (at most {MOST_ENTRIES:,} answers times cells), and no group "
-            "lists the finest counts that others are sums of, which display tables of large "
-            "releases need (with a measure: two groups, of the counts and the sums of the same "
-            "cells). Show the unbiased estimates, or ask for such a group."
+            f"to adjust together (at most {MOST_ENTRIES:,} answers times cells), and some answers "
+            "are not sums of a group's answers. Show the unbiased estimates, or add a group that "
+            "lists the finest counts; with a measure, also one that lists their sums."
         ) from None
     return Display(*arguments, finest, is_consistent, None)

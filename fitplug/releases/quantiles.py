@@ -11,7 +11,6 @@ proof.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,11 @@ from scipy.optimize import isotonic_regression
 
 from fitplug.domain import Attribute, Bins, get_codec
 from fitplug.errors import WorkloadError, suggest_nearest
-from fitplug.expressions import Expressions, Runs, Terms
+from fitplug.expressions import CumulativeBox, Expressions, Runs, Terms
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray
 from fitplug.releases.linear_combinations import (
     add_terms,
     estimate_stds,
-    estimate_values,
     read_combination,
 )
 from fitplug.releases.noisy_answers import NoisyAnswers
@@ -36,8 +34,8 @@ from fitplug.workload import check_confidence, find_quantile
 _QUOTED = r"\"[^\"]*\"|'[^']*'"
 _PART = re.compile(rf"(?:\[(?:\[[^\]]*\]|{_QUOTED}|[^\[\]\"'])*\]|{_QUOTED}|[^,\[\"'])+")
 
-_STDS_AT_ONCE = 32
-"""The number of cells whose s_j are computed together, while an end of the interval is sought."""
+_MOST_STDS_AT_ONCE = 32
+"""The most cells whose s_j are computed together, while an end of the interval is sought."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,6 @@ class _CumulativeCounts:
 
     Attributes:
         cuts: The cells j up to which the groups can count, (k,); the last one is the last cell.
-        terms: The combination that counts up to each of them.
         values: The estimates (k,).
     """
 
@@ -165,37 +162,36 @@ class _CumulativeCounts:
     ) -> None:
         whole = _read_whole(reader, asked, within)
         name = _find_attribute(release, whole, of)
-        self._release, self._attribute = release, release.plan.domain[name]
+        self._release, self._name = release, name
+        self._attribute = release.plan.domain[name]
         ends = _list_ends(release, whole, name)
         outer = within.get(name, [(0, get_codec(self._attribute).value_count)])
         if len(outer) > 1:
             raise WorkloadError(f"Select neighbouring values of {name!r}, whose quantiles you ask.")
-        (first, stop), read = outer[0], []
-        for end in ends[(ends >= first) & (ends < stop)].tolist():
-            try:
-                cells = {**within, name: [(first, end + 1)]}
-                read.append((end, _read_sum(reader, asked, cells)))
-            except WorkloadError:  # the selection, or the rows of a group, have no such sum
-                continue
-        self.cuts = np.array([end for end, _ in read], dtype=np.int64)
-        self.terms = [terms for _, terms in read]
-        self._first = first
-        if not read:
-            raise WorkloadError(f"{asked!r} counts no rows up to values of {name!r}.")
-        self.values = estimate_values(release, self.terms)
-        self._upper = self._bound_stds()
+        ((self._first, stop),) = outer
+        self._reader, self._asked, self._within = reader, asked, within
+        ends = ends[(ends >= self._first) & (ends < stop)]
+        refusal = WorkloadError(f"{asked!r} counts no rows up to values of {name!r}.")
+        try:
+            boxes = reader.read_cumulative(asked, {**within, name: outer}, name)
+        except WorkloadError:  # the selection, or the rows of a group, have no such sum
+            raise refusal from None
+        values = _accumulate_values(release, boxes)[ends]
+        self.cuts, self.values = ends[~np.isnan(values)], values[~np.isnan(values)]
+        if not len(self.cuts):
+            raise refusal
+        self._upper = _accumulate_stds(release, boxes)[self.cuts]
+        self._total = self._read(len(self.cuts) - 1)
 
-    def _bound_stds(self) -> FloatArray:
-        """Compute the stds (k,) of F_j where it is a single answer, and infinity elsewhere."""
-        single = [k for k, terms in enumerate(self.terms) if _is_one_answer(terms)]
-        upper = np.full(len(self.terms), math.inf)
-        upper[single] = estimate_stds(self._release, [self.terms[k] for k in single])
-        return upper
+    def _read(self, k: int) -> Terms:
+        """Read the combination that counts up to a cut."""
+        cells = [(self._first, int(self.cuts[k]) + 1)]
+        return _read_sum(self._reader, self._asked, {**self._within, self._name: cells})
 
     def find(self, q: float, z: float, confidence: float) -> Quantile:
         """Find a quantile and its interval by z standard deviations."""
         sums = self.values - q * self.values[-1]
-        total_std = estimate_stds(self._release, self.terms[-1:])[0]
+        total_std = estimate_stds(self._release, [self._total])[0]
         upper = z * (self._upper + q * total_std)  # s_j is at most the sum of both stds
         low = self._search(q, sums >= -upper, lambda k, s: sums[k] >= -z * s, backwards=False)
         high = self._search(q, sums <= upper, lambda k, s: sums[k] <= z * s, backwards=True)
@@ -222,11 +218,13 @@ class _CumulativeCounts:
             backwards: Whether the last one is sought.
         """
         candidates = np.flatnonzero(possible)[:: -1 if backwards else 1]
-        for start in range(0, len(candidates), _STDS_AT_ONCE):
-            chunk = candidates[start : start + _STDS_AT_ONCE]
+        start, at_once = 0, 1
+        while start < len(candidates):
+            chunk = candidates[start : start + at_once]
+            start, at_once = start + at_once, min(2 * at_once, _MOST_STDS_AT_ONCE)
             stds = estimate_stds(
                 self._release,
-                [add_terms([self.terms[k], self.terms[-1]], [1.0, -q]) for k in chunk.tolist()],
+                [add_terms([self._read(k), self._total], [1.0, -q]) for k in chunk.tolist()],
             )
             right = np.flatnonzero(holds(chunk, stds))
             if len(right):
@@ -247,6 +245,41 @@ class _CumulativeCounts:
         below = -q * self.values[-1] if not k else float(monotone[k - 1])
         share = -below / (float(monotone[k]) - below)
         return low + (high - low) * min(max(share, 0.0), 1.0)
+
+
+def _accumulate_values(
+    release: NoisyAnswers, boxes: Mapping[str, Sequence[CumulativeBox]]
+) -> FloatArray:
+    """Compute the estimates F_j, shape (cells,); nan where the groups cannot count."""
+    total = np.zeros(())
+    for name, summands in boxes.items():
+        along = [np.zeros(box.factors[box.axis].count) for box in summands]
+        for part in release.list_parts(name):
+            # Only the parts are read that hold answers of some sum.
+            inside = [box.keep_range(part.axis, part.start, part.stop) for box in summands]
+            estimates = part.read() if any(inside) else None
+            for box, in_part, sums in zip(summands, inside, along, strict=True):
+                if in_part is None or estimates is None:
+                    continue
+                rows = box.factors[box.axis].positions
+                is_divided = part.axis == box.axis
+                at = (rows >= part.start) & (rows < part.stop) if is_divided else slice(None)
+                sums[at] += in_part.add_up(in_part.take(estimates), box.axis)
+        for box, sums in zip(summands, along, strict=True):
+            total = total + box.accumulate(sums)
+    return total
+
+
+def _accumulate_stds(
+    release: NoisyAnswers, boxes: Mapping[str, Sequence[CumulativeBox]]
+) -> FloatArray:
+    """Bound the stds of F_j, shape (cells,), by the sum of the stds of all answers in it."""
+    total = np.zeros(())
+    for name, summands in boxes.items():
+        for box in summands:
+            along = box.bound_stds(release.variances[name], box.axis)
+            total = total + box.accumulate(along, absolute=True)
+    return total
 
 
 def _read_sum(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Terms:
@@ -317,10 +350,6 @@ def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
             first, last = factor.intervals().T
             ends = np.intersect1d(ends, np.union1d(last, first - 1))
     return ends
-
-
-def _is_one_answer(terms: Terms) -> bool:
-    return sum(coefficients.count for coefficients in terms.values()) == 1
 
 
 def _name_ends(attribute: Attribute, first: int, last: int) -> tuple[Any, Any]:

@@ -276,8 +276,8 @@ def _describe_coverage(release: Release) -> str:
     if not rows:
         return ""
     listed = [
-        f"{escape_cell(row.attribute or 'any of them')}: {row.records.value + 0.0:,.0f} rows "
-        f"(std {row.records.std:,.1f})"
+        f"{escape_cell(row.attribute or 'any of them')}: {row.rows.value + 0.0:,.0f} rows "
+        f"(std {row.rows.std:,.1f})"
         for row in (rows if len(rows) > 2 else rows[:1])
     ]
     return (

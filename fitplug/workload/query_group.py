@@ -252,9 +252,8 @@ def marginals(
 
     Args:
         domain: The domain, which names the attributes.
-        ways: With a number k, the tables of 1, 2, ... and k attributes. With several numbers, the
-            tables of exactly so many attributes: `[3]` asks for no table of 1 or 2 attributes, and
-            `range(4)` for the total too, which has 0.
+        ways: The numbers of attributes in a table. `3` means tables of one, two and three
+            attributes; `[3]`, tables of three only; `range(4)`, the total as well.
         attributes: The names of the attributes that are combined; all of the domain by default,
             but measures.
         target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as

@@ -94,20 +94,20 @@ class AddRemove:
 
     @property
     def apart(self) -> str:
-        """How a person's rows are apart, in words that follow their number; empty if not."""
+        """How a person's rows must differ, in words that follow their number, or no words."""
         if self.distinct:
             return ", each in a different cell"
         return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
 
     @property
     def is_of_records(self) -> bool:
-        """Whether neighbours differ by k rows, wherever these are."""
+        """Whether neighbours differ by any k rows."""
         return not self.distinct and self.once_per is None
 
     @property
     def changes(self) -> int:
-        """How often neighbours differ by the same difference: k times by one of a row, if the
-        rows may be anywhere; else once, by one of a person.
+        """How often neighbours differ by the same difference: k times by one row's, if any k rows
+        may differ; else once, by one person's.
         """
         return self.records if self.is_of_records else 1
 
@@ -168,12 +168,12 @@ class ReplaceOne:
 
     @property
     def apart(self) -> str:
-        """How a person's rows are apart, in words: empty, as this unit says nothing of them."""
+        """How a person's rows must differ: empty, because a person has one row."""
         return ""
 
     @property
     def is_of_records(self) -> bool:
-        """Whether neighbours differ by k rows, wherever these are: they do not."""
+        """Whether neighbours differ by any k rows: they do not."""
         return False
 
     @property

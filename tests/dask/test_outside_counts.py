@@ -211,7 +211,7 @@ def test_a_release_of_files_has_coverage(tmp_path: Path) -> None:
         assert [row.attribute for row in rows] == ["sex", "age", "born", None]
         exact = (*outside.by_attribute, outside.in_no_table)
         for row, number in zip(rows, exact, strict=True):
-            assert abs(row.records.value - number) < 6 * row.records.std
+            assert abs(row.rows.value - number) < 6 * row.rows.std
             assert row.share is not None
             low, high = row.share.interval(0.999999)
             assert low < number / len(table) < high

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -96,10 +97,18 @@ class Server:
 
 
 @contextmanager
-def start(spec: Path, *options: str) -> Iterator[Server]:
-    """Start the command, and end it by Ctrl-C."""
-    command = [sys.executable, "-c", START, "explore", str(spec), "--no-browser", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(
+    spec: Path, *, browser: str | None = None, end: signal.Signals = signal.SIGINT
+) -> Iterator[Server]:
+    """Start the command, with the command line of a browser if it opens one, and end it."""
+    options = ["--no-browser"] if browser is None else []
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, "explore", str(spec), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, BROWSER=browser or ""),
+    )
     try:
         assert process.stdout is not None
         opened = process.stdout.readline().split()
@@ -107,7 +116,7 @@ def start(spec: Path, *options: str) -> Iterator[Server]:
         assert process.stdout.readline() == "Press Ctrl-C to stop.\n"
         yield Server(opened[1], spec.parent, process)
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         rest = process.communicate(timeout=60)
     assert (process.returncode, *rest) == (0, "", "")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fitplug_explore.access import open_browser
 from tests.explore.conftest import Server
 from tests.helpers.browser import CHROMIUM, Browser, wait_for
 from tests.helpers.command_line import COST, SPEC
@@ -71,6 +72,18 @@ def test_everything_fits_and_can_be_read(
     faint = browser.evaluate(CONTRAST)
     assert faint == []
     assert browser.complaints == []  # no error, and nothing that the policy forbids
+
+
+def test_a_file_that_redirects_opens_the_page(
+    browser: Browser, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with open_browser(server.url):
+        browser.send("Network.clearBrowserCookies")
+        browser.open(*opened)
+        wait_designed(browser)
+    assert browser.evaluate("location.href") == f"{server.origin}/"
 
 
 CONTRAST = """

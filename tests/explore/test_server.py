@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import fitplug as fp
 from fitplug_cli.spec import load_spec
 from tests.explore.conftest import Server, start
+from tests.helpers.browser import wait_for
 from tests.helpers.command_line import COST, NUMBER, SPEC, WORD, fitplug, make, names, tree
 from tests.helpers.places import ROOT
 
@@ -35,7 +37,7 @@ class TestAccess:
         cookie = answer.headers["set-cookie"]
         assert cookie.startswith(server.cookie)
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+        assert "SameSite=lax" in cookie
         page = server.ask("/")
         assert page.status == 200
         assert server.token not in page.text
@@ -70,6 +72,24 @@ class TestAccess:
             assert said.headers["cache-control"] == "no-store"
         for path in ("/../spec.toml", "/spec.toml", "/page/page.js", "/%2e%2e/spec.toml"):
             assert server.ask(path).status == 404
+
+    @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+    def test_the_browser_is_started_without_the_token(
+        self, tmp_path: Path, server: Server, end: signal.Signals
+    ) -> None:
+        opened = tmp_path / "opened"
+        script = tmp_path / "browser"
+        script.write_text(f'#!/bin/sh\necho "$@" > {opened}.new && mv {opened}.new {opened}\n')
+        script.chmod(0o755)
+        with start(server.folder / "spec.toml", browser=f"{script} %s", end=end) as other:
+            wait_for(opened.exists, 60)
+            (argument,) = opened.read_text().split()
+            assert other.token not in argument
+            file = Path(argument.removeprefix("file://"))
+            assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o600, 0o700]
+            assert f"url={other.url}" in file.read_text()
+            assert other.ask("/").status == 200  # the server has begun, and can end
+        assert not file.parent.exists()
 
     def test_only_this_computer_can_connect(self, server: Server) -> None:
         for address in {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)}:
@@ -112,6 +132,16 @@ class TestDesign:
             low, high = messages[0]["between"]
             assert low <= messages[-1]["outcome"]["rho"] <= high * (1 + 2e-4)
         assert low == pytest.approx(high, rel=1)
+
+    def test_one_factor_on_all_targets_has_tight_bounds_before_the_design(
+        self, server: Server
+    ) -> None:
+        targets = change(0, kind="std", value=5.25)
+        rho = server.design(targets)[-1]["outcome"]["rho"]
+        doubled = [{**target, "value": 2 * target["value"]} for target in targets]
+        low, high = server.design(doubled)[0]["between"]
+        assert high == pytest.approx(rho / 4, rel=1e-6)
+        assert low <= high <= low * (1 + 2.1e-4)
 
     def test_a_relative_margin_is_one_of_the_typical_count(self, server: Server) -> None:
         relative = change(1, kind="relative", percent=2.25, count=400, confidence=90)

@@ -7,6 +7,7 @@ import decimal
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,8 +213,10 @@ def load_spark(rows: pa.Table, folder: Path, session: Any) -> Any:
 
 
 @contextmanager
-def start_postgres(folder: Path) -> Iterator[str]:
-    """Start a PostgreSQL server of this folder, as docs/howto/databases.md documents it.
+def start_postgres() -> Iterator[str]:
+    """Start a PostgreSQL server in a temporary folder.
+
+    Root cannot run it, so the folder is the user's that PostgreSQL's packages make.
 
     Yields:
         The URL of its database.
@@ -221,24 +224,24 @@ def start_postgres(folder: Path) -> Iterator[str]:
     programs = find_postgres()
     assert programs is not None
     user = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
-    if user:
-        shutil.chown(folder, "postgres", "postgres")
-        for parent in folder.parents[:3]:  # pytest lets only its own user in
-            parent.chmod(0o755)
-    data, socket = folder / "data", str(folder)
 
     def run(program: str, *arguments: str) -> None:
         subprocess.run(
             [programs / program, *arguments], check=True, capture_output=True, cwd=folder, **user
         )
 
-    run("initdb", "-D", str(data), "-A", "trust", "-U", "fitplug", "-E", "UTF8", "--locale=C.UTF-8")
-    options = f"-k {socket} -c listen_addresses= -c fsync=off"
-    run("pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
-    try:
-        yield f"postgresql://fitplug@/postgres?host={socket}"
-    finally:
-        run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+    with tempfile.TemporaryDirectory(prefix="fitplug-postgres-") as folder:
+        if user:
+            shutil.chown(folder, *user.values())
+        data = f"{folder}/data"
+        encoding = ("-E", "UTF8", "--locale=C.UTF-8")
+        run("initdb", "-D", data, "-A", "trust", "-U", "fitplug", *encoding)
+        options = f"-k {folder} -c listen_addresses= -c fsync=off"
+        run("pg_ctl", "-D", data, "-w", "-l", f"{folder}/log", "-o", options, "start")
+        try:
+            yield f"postgresql://fitplug@/postgres?host={folder}"
+        finally:
+            run("pg_ctl", "-D", data, "-m", "immediate", "stop")
 
 
 def find_postgres() -> Path | None:

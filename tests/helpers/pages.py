@@ -29,7 +29,8 @@ class Block(NamedTuple):
     language: str
     text: str
     info: str = ""
-    """What follows the language, such as "exit code 3" of the last command of a block."""
+    """What follows the language: "exit code 3" of the last command of a block, or "needs" and a
+    package that is not among the tools of developers."""
 
 
 def blocks(page: Path) -> list[Block]:
@@ -44,12 +45,17 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def run_page(page: Path) -> dict[str, Any]:
-    """Run the blocks of a page; gives the names that its Python has, and what was printed last."""
+def run_page(page: Path, *packages: str) -> dict[str, Any]:
+    """Run the blocks of a page; gives the names that its Python has, and what was printed last.
+
+    Blocks that need other packages than these are left out.
+    """
     said: dict[str, Any] = {"printed": ""}
     previous = Block("", "")
     for block in blocks(page):
-        if block.language == "python":
+        if block.info.startswith("needs ") and block.info.removeprefix("needs ") not in packages:
+            pass
+        elif block.language == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(block.text, said)

@@ -1,4 +1,4 @@
-"""Databases with the same rows, of which PostgreSQL and Spark are started for slow tests."""
+"""Databases with the same rows: PostgreSQL is started for slow tests, Spark for long ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKENDS = [
     "duckdb",
     "sqlite",
     pytest.param("postgres", marks=pytest.mark.slow),
-    pytest.param("spark", marks=pytest.mark.slow),
+    pytest.param("spark", marks=pytest.mark.long),
 ]
 ROWS = make_rows(3000)
 
@@ -48,11 +48,11 @@ def people(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     if find_postgres() is None:
         pytest.skip("initdb of PostgreSQL is not installed: apt install postgresql")
-    with start_postgres(tmp_path_factory.mktemp("server")) as url:
+    with start_postgres() as url:
         yield url
 
 

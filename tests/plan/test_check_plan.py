@@ -99,6 +99,21 @@ def test_all_kinds_of_attributes_and_targets_are_read(tmp_path: Path) -> None:
     assert find_code(save(fp.design(ask_all_kinds()), tmp_path)) == 0
 
 
+@pytest.mark.parametrize("by", ["day", "week", "month", "quarter", "year"])
+def test_periods_are_named_as_in_the_domain(by: str) -> None:
+    """A domain from a Monday that begins 2001 to the last day of 2006, a Sunday."""
+    dates = fp.Dates("2001-01-01", "2006-12-31", by=by, date_format="d/m/y")
+    read = checker.read_attribute(fp.Domain({"born": dates}).spec()["born"])
+    assert read.values == list(dates.values)
+
+
+@pytest.mark.parametrize("by", ["week", "month", "quarter", "year"])
+@pytest.mark.parametrize("ends", [("2001-01-02", "2006-12-31"), ("2001-01-01", "2006-12-30")])
+def test_periods_that_an_end_cuts_are_refused(by: str, ends: tuple[str, str]) -> None:
+    with pytest.raises(checker.ClaimError, match="cuts a period"):
+        checker.name_dates({"dates": list(ends), "by": by})
+
+
 @pytest.mark.parametrize(
     "options", [{"rho": 0.01}, {"coverage": True}, {"total_error_weight": 0.1}, {"tolerance": 0.01}]
 )

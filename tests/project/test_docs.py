@@ -19,6 +19,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,9 @@ def test_the_blocks_of_a_page_run(page: Path) -> None:
     check.get(name_page(page), lambda said: None)(said)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("beside_the_examples")
-@pytest.mark.skipif(importlib.util.find_spec("mbi") is None, reason="mbi is not installed")
-def test_the_blocks_of_the_page_of_synthetic_records_run() -> None:
-    """In a process of its own, as tests that fork must not have JAX."""
-    program = """
-        import numpy as np
-        from tests.helpers.pages import run_page
-        from tests.project.test_docs import SYNTHETIC
-
-        said = run_page(SYNTHETIC)
+WITH_MBI = {
+    "synthetic": """
+        said = run_page(DOCS / "howto" / "synthetic.md")
         estimate, std = said["release"].estimate("total")
         assert said["rows"].records == int(estimate) and abs(estimate - 27_253) < 6 * std
         assert len(said["races"]) == said["rows"].records
@@ -97,10 +90,37 @@ def test_the_blocks_of_the_page_of_synthetic_records_run() -> None:
         found = said["model"].project(("SEX", "AGEP")).datavector(flatten=False).cumsum(axis=1)
         off = np.asarray(found) - said["release"].estimates["pyramid"]
         assert np.sqrt((off**2).mean()) < 12.0
+    """,
+    "opendp": """
+        said = run_page(DOCS / "howto" / "opendp.md", "opendp[mbi]")
+        estimate, std = said["table"].marginals.release.estimate("total")
+        assert std <= 5.0 and abs(estimate - 27_253) < 6 * std
+    """,
+}
+MBI = version("mbi") if importlib.util.find_spec("mbi") else ""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("beside_the_examples")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("synthetic", marks=pytest.mark.skipif(not MBI, reason="needs mbi")),
+        pytest.param(
+            "opendp", marks=pytest.mark.skipif(MBI[:4] != "1.1.", reason="needs opendp[mbi]")
+        ),
+    ],
+)
+def test_the_blocks_of_a_page_run_with_mbi(page: str) -> None:
+    """In a process of its own, as tests that fork must not have JAX."""
+    imports = """
+        import numpy as np
+        from tests.helpers.pages import run_page
+        from tests.project.test_docs import DOCS
     """
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "adapters")]))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [sys.executable, "-c", textwrap.dedent(imports) + textwrap.dedent(WITH_MBI[page])],
         env=environment,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Records in no table, as releases say them: unbiased, covered, drawn once, and kept in folders."""
+"""Rows in no table, as releases report them: unbiased, covered, drawn once, and kept in folders."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_estimates_and_shares_cover() -> None:
         total = PLAN.strategy.answer_exactly(TABLES.marginal)
         total = total + np.rint(rng.normal(0, PLAN.noise_std, total.size)).astype(np.int64)
         rows = Release(PLAN, total, PLAN.rho, coverage_answers=noisy).coverage()
-        values.append([row.records.value for row in rows])
-        stds = np.array([row.records.std for row in rows])
+        values.append([row.rows.value for row in rows])
+        stds = np.array([row.rows.std for row in rows])
         covers = []
         for row, number in zip(rows, EXACT, strict=True):
             assert row.share is not None
             low, high = row.share.interval(0.9)
-            covers += [abs(row.records.value - number) <= row.records.moe(0.9)]
+            covers += [abs(row.rows.value - number) <= row.rows.moe(0.9)]
             covers += [low <= number / N <= high]
         hits.append(covers)
     errors = np.array(values) - EXACT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import webbrowser
+import signal
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -54,7 +54,9 @@ def explore(
     spec_file: SpecArgument,
     port: Annotated[
         int,
-        typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1. [default: a free one]"),
+        typer.Option(
+            "--port", min=0, max=65535, help="Port on 127.0.0.1.", show_default="a free one"
+        ),
     ] = 0,
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Print the page's URL but do not open it.")
@@ -66,10 +68,10 @@ def explore(
 
     def announce(url: str) -> None:
         print(f"Open {url}\nPress Ctrl-C to stop.", flush=True)
-        if not no_browser:
-            webbrowser.open(url)
 
-    serve(_open_session(spec, document), port=port, announce=announce)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the page as Ctrl-C does
+    session = _open_session(spec, document)
+    serve(session, port=port, announce=announce, opens_browser=not no_browser)
 
 
 def _open_session(spec: Spec, document: Document) -> Session:

@@ -57,9 +57,9 @@ def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]
     for row in release.coverage():
         record = {
             "attribute": row.attribute,
-            "rows": row.records.value,
-            "std": row.records.std,
-            "moe": row.records.moe(confidence),
+            "rows": row.rows.value,
+            "std": row.rows.std,
+            "moe": row.rows.moe(confidence),
         }
         if row.share is not None:
             ends = row.share.interval(confidence)

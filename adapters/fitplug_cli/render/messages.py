@@ -96,10 +96,10 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
         box=None,
     )
     for row in rows if len(rows) > 2 else rows[:1]:
-        moe = row.records.moe(confidence)
+        moe = row.rows.moe(confidence)
         shares = ["unknown", ""] if row.share is None else _format_share(row.share, confidence)
         name = row.attribute or "any of them"
-        table.add_row(name, f"{row.records.value + 0.0:,.0f}", f"{moe:,.1f}", *shares)
+        table.add_row(name, f"{row.rows.value + 0.0:,.0f}", f"{moe:,.1f}", *shares)
     print_table(table)
 
 
