@@ -61,7 +61,7 @@ class Group:
     Attributes:
         name: Its name.
         queries: The number of its queries.
-        quantity: What its answers are numbers of: "records", or "sum of" a measure.
+        quantity: What its answers are numbers of: "rows", or "sum of" a measure.
         described: The spec's target, as people write it.
         target: The spec's target.
     """

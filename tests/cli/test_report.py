@@ -278,7 +278,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "too small for further counts" not in text
     assert "rho of zCDP, for one person" in text
     apart = plan.bound_unit.apart
-    assert f"differ by all rows of one person, at most 3{apart}. A release" in text
+    assert f"differ by the rows of one person, at most 3{apart}. A release" in text
     assert "for one person, rounded up" in text
     record = build_report_record(facts, None)
     assert record["unit"]["records"] == 3
@@ -287,14 +287,14 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
 
 @pytest.mark.parametrize(
     ("unit", "kept"),
-    [(fp.ReplaceOne(), ""), (fp.ReplaceOne(("y",)), ", which keep their y")],
+    [(fp.ReplaceOne(), ""), (fp.ReplaceOne(("y",)), ", except y")],
 )
 def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
     workload = fp.Workload(
         fp.Domain({"x": fp.Integers(0, 5), "y": ["a", "b"]}), [fp.marginal("x", "y", std=2.0)]
     )
     text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
-    said = f"differ by the values of all rows of one person, at most 1{kept}. The number of"
+    said = f"differ in the values of one row{kept}. The number of"
     assert said in text
     assert "rows is public. A release" in text
 

@@ -74,6 +74,11 @@ th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8886; vertical-
 th { white-space: nowrap; }
 td { min-width: 8rem; max-width: 20rem; }
 td:nth-child(-n+4) { min-width: 0; white-space: nowrap; }
+@media (max-width: 600px) {
+  table { font-size: .85rem; }
+  td { min-width: 6rem; }
+  td:nth-child(2) { white-space: normal; }
+}
 </style>
 """
 

@@ -168,15 +168,16 @@ class Facts:
     def neighbours(self) -> str:
         """A sentence on how neighbouring datasets differ."""
         unit = self.plan.unit
-        apart = self.plan.bound_unit.apart
-        changed = f"all rows of one person, at most {self.plan.unit.records:,}{apart}"
-        if not isinstance(unit, ReplaceOne):
-            return f"Neighbouring datasets differ by {changed}."
-        fixed = f", which keep their {list_names(unit.within)}" if unit.within else ""
-        return (
-            f"Neighbouring datasets differ by the values of {changed}{fixed}. The number of rows "
-            "is public."
-        )
+        if isinstance(unit, ReplaceOne):
+            fixed = f", except {list_names(unit.within)}" if unit.within else ""
+            return (
+                f"Neighbouring datasets differ in the values of one row{fixed}. The number of rows "
+                "is public."
+            )
+        if unit.records == 1:
+            return "Neighbouring datasets differ by one row."
+        records, apart = f"{unit.records:,}", self.plan.bound_unit.apart
+        return f"Neighbouring datasets differ by the rows of one person, at most {records}{apart}."
 
     @cached_property
     def rho(self) -> float:

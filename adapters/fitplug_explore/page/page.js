@@ -384,7 +384,7 @@ function buildGroups() {
     article.id = `group-${at}`;
     find("h3", article).textContent = group.name;
     const queries = group.queries === 1 ? "1 query" : `${group.queries.toLocaleString("en")} queries`;
-    const what = group.quantity === "records" ? "" : ` of the ${group.quantity}`;
+    const what = group.quantity === "rows" ? "" : ` of the ${group.quantity}`;
     find("p", article).textContent = `${queries}${what}. Spec: ${group.described}`;
     find("#groups").append(article);
   });
