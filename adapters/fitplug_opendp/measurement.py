@@ -59,8 +59,8 @@ def make_fitness_for_use(
 
     Raises:
         ValueError: The domain, the size or the metric is another one, or the plan has coverage.
-        BudgetError: The scale is not positive and finite, or the plan is for a unit of privacy of
-            which OpenDP's distances do not say what it costs.
+        BudgetError: The scale is not positive and finite, or OpenDP has no distance for the plan's
+            unit of privacy.
         PlanError: A claim of the plan does not hold, or its answers cost more than it claims.
         SamplerError: OpenDP's sampler fails its test, which a process makes once for each power of
             two that the standard deviation of the noise is close to.

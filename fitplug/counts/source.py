@@ -277,7 +277,7 @@ class Preview:
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that the tasks are for.
         cells: The number of cells of all tables that are counted jointly.
-        memory: The most bytes that one process will hold, about.
+        memory: About the most bytes that one process will use.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are understood.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages

@@ -24,7 +24,7 @@ class Domain:
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: give the values that there may be, never those that the rows hold.
+    A domain is public: list the values that may occur, and never look them up in the rows.
     A row with a value outside, on an attribute that a workload uses, is left out of all tables.
 
     Args:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -216,6 +217,13 @@ class CumulativeBox(Box):
     axis: int
     cells: int
     runs: list[tuple[tuple[int, int], list[Step]]]
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the rows up to each cell are those up to the cell before, and further ones."""
+        every = [steps for _, steps in self.runs]
+        forwards = all(step.sign == 1 for steps in every for step in steps)
+        return forwards and all(a.end == b.start for steps in every for a, b in pairwise(steps))
 
     def accumulate(self, values: FloatArray, *, absolute: bool = False) -> FloatArray:
         """Add up values of the steps' rows up to each cell.

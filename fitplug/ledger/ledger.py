@@ -225,8 +225,8 @@ class Ledger:
             domain: The domain that defines the cells of the unit, if it has any. The release must
                 leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
-                Gaussian. A ledger in epsilon and delta requires it. In a ledger in rho, `epsilon`
-                is larger once a charge does not name its noise.
+                Gaussian. A ledger in epsilon and delta requires it. In a ledger in rho, one charge
+                without it makes `epsilon` larger.
 
         Returns:
             The charge as it was entered.

@@ -22,7 +22,7 @@ from scipy.optimize import isotonic_regression
 from fitplug.domain import Attribute, Bins, get_codec
 from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.expressions import CumulativeBox, Expressions, Runs, Terms
-from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray
 from fitplug.releases.linear_combinations import (
     add_terms,
     estimate_stds,
@@ -181,6 +181,7 @@ class _CumulativeCounts:
         if not len(self.cuts):
             raise refusal
         self._upper = _accumulate_stds(release, boxes)[self.cuts]
+        self._is_nested = all(box.is_nested for summands in boxes.values() for box in summands)
         self._total = self._read(len(self.cuts) - 1)
 
     def _read(self, k: int) -> Terms:
@@ -192,10 +193,10 @@ class _CumulativeCounts:
         """Find a quantile and its interval by z standard deviations."""
         sums = self.values - q * self.values[-1]
         total_std = estimate_stds(self._release, [self._total])[0]
-        upper = z * (self._upper + q * total_std)  # s_j is at most the sum of both stds
-        low = self._search(q, sums >= -upper, lambda k, s: sums[k] >= -z * s, backwards=False)
-        high = self._search(q, sums <= upper, lambda k, s: sums[k] <= z * s, backwards=True)
-        last = len(self.cuts) - 1
+        upper = self._upper + q * total_std  # s_j is at most the sum of both stds
+        cuts, last = np.arange(len(self.cuts)), len(self.cuts) - 1
+        low = self._search(q, z, sums, upper.copy(), cuts)
+        high = self._search(q, z, -sums, upper.copy(), cuts[::-1])
         # No cell may be left, if rows are few: then every cell is possible.
         first_cut = last if low is None else low
         last_cut = 0 if high is None else min(high + 1, last)
@@ -208,27 +209,34 @@ class _CumulativeCounts:
             q, self._interpolate(sums, q), low_value, high_value, confidence, (begin, end)
         )
 
-    def _search(self, q: float, possible: BoolArray, holds: Any, *, backwards: bool) -> int | None:
-        """Find the first or last cut where a condition on the estimate and its std holds.
+    def _search(
+        self, q: float, z: float, sums: FloatArray, upper: FloatArray, cuts: IntArray
+    ) -> int | None:
+        """Find the first cut whose sum is at least -z s_j.
 
         Args:
             q: The quantile.
-            possible: Where the condition holds with an upper bound of the std, (k,).
-            holds: The condition, of indices and stds.
-            backwards: Whether the last one is sought.
+            z: The number of standard deviations.
+            sums: The sums (k,).
+            upper: Upper bounds on s_j (k,), which are improved.
+            cuts: The indices of the cuts, in the order of the search.
         """
-        candidates = np.flatnonzero(possible)[:: -1 if backwards else 1]
-        start, at_once = 0, 1
-        while start < len(candidates):
-            chunk = candidates[start : start + at_once]
-            start, at_once = start + at_once, min(2 * at_once, _MOST_STDS_AT_ONCE)
+        at_once = 1
+        while len(cuts := cuts[sums[cuts] >= -z * upper[cuts]]):
+            chunk, cuts = cuts[:at_once], cuts[at_once:]
             stds = estimate_stds(
                 self._release,
                 [add_terms([self._read(k), self._total], [1.0, -q]) for k in chunk.tolist()],
             )
-            right = np.flatnonzero(holds(chunk, stds))
+            right = np.flatnonzero(sums[chunk] >= -z * stds)
             if len(right):
                 return int(chunk[right[0]])
+            if self._is_nested:  # s_k is at most s_j plus the stds of the answers between
+                between = np.abs(self._upper[cuts] - self._upper[chunk[-1]])
+                bounds = (stds[-1] + between) * (1 + 1e-9)
+                upper[cuts] = np.minimum(upper[cuts], bounds)
+            else:
+                at_once = min(2 * at_once, _MOST_STDS_AT_ONCE)
         return None
 
     def _interpolate(self, sums: FloatArray, q: float) -> Any:

@@ -264,7 +264,7 @@ class Release(ReleaseTables):
 
         Args:
             sample: How many random parts of the answers, and of the tables, are checked; None for
-                all. The answers that the chosen tables are made from are read too.
+                all. Answers are also read where a chosen table is computed from them.
             seed: What the random parts are chosen by.
 
         Raises:

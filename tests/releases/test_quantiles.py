@@ -15,6 +15,7 @@ import fitplug as fp
 from fitplug.expressions import Expressions
 from fitplug.expressions.tokens import split_tokens
 from fitplug.releases.linear_combinations import add_terms, estimate_stds, estimate_values
+from fitplug.releases.noisy_answers import EstimatesPart
 from fitplug.workload import find_quantile
 from tests.helpers.many_releases import release_often
 
@@ -121,6 +122,26 @@ def test_the_search_finds_what_all_cells_say(counts, asked, q, confidence):
     assert (found.cells, found.value) == search_all(release, asked, q, confidence)
     assert found.low == 20 + found.cells[0]
     assert found.high == 20 + found.cells[1]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("asked", ["ages", "ages[sex = m]", "both[income < 1000]", "every + ages"])
+def test_estimates_in_parts_give_the_same(monkeypatch, axis, asked):
+    release = fp.release(PLAN, make_tables(DENSE))
+    whole = release.quantile(asked, [0.2, 0.7], of="age")
+
+    def list_parts(self, name):
+        estimates = self.estimates[name]
+        along = min(axis, estimates.ndim - 1)
+        starts = range(0, estimates.shape[along], 7)
+        split = np.split(estimates, starts[1:], axis=along)
+        return [
+            EstimatesPart(along, start, start + part.shape[along], lambda part=part: part)
+            for start, part in zip(starts, split, strict=True)
+        ]
+
+    monkeypatch.setattr(fp.Release, "list_parts", list_parts)
+    assert release.quantile(asked, [0.2, 0.7], of="age") == whole
 
 
 @pytest.mark.parametrize("asked", ["incomes", "incomes[sex = f]", "incomes + incomes[sex = m]"])
