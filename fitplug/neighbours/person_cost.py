@@ -265,10 +265,11 @@ def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
     """List all differences, and take the costliest ones, and the costliest at each cell."""
     members, costs = list_differences(products)
     order = np.argsort(-costs, kind="stable")
-    ordered = members[order]
     chosen = dict.fromkeys(order[:most].tolist())
-    for cell in range(len(products.person.periods)):
-        has = (ordered == cell).any(axis=1)
-        chosen[int(order[np.argmax(has)])] = None
+    # The last entry is for -1, no record.
+    costliest = np.full(len(products.person.periods) + 1, len(order))
+    for cells in members[order].T:
+        np.minimum.at(costliest, cells, np.arange(len(order)))
+    chosen |= dict.fromkeys(order[costliest[:-1]].tolist())
     unlabelled = (0,) * len(products.person.sizes)
     return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]

@@ -163,7 +163,7 @@ CSV_FAULTS = {
     "no names": ("\n\n", "has no line of column names"),
     "empty": ("", ""),
     "other names": ("1,2\n1,2\n", "has no column 'sex' in its first line"),
-    "semicolons": ("sex;y\n1;2\n", "separated by commas"),
+    "semicolons": ("sex;y\n1;2\n", "semicolons"),
     "twice": ("sex,sex\n1,2\n", "has two columns 'sex'"),
     "long": ("sex,y\n1," + "x" * 9000 + "\n", "cannot be read as CSV"),
 }

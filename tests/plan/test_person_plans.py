@@ -93,6 +93,25 @@ def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
     plan.verify()
 
 
+def test_of_many_optima_one_is_taken_whose_cost_is_proven(monkeypatch):
+    """Hardly a search: only bounds that are tight by themselves prove anything."""
+    hurried = partial(upper_largest_cost, most_work=1)
+    for module in ("design.columns", "strategy.differences"):
+        monkeypatch.setattr(f"fitplug.families.blocks.{module}.upper_largest_cost", hurried)
+    domain = fp.Domain({"day": fp.Integers(1, 12), "zone": ["a", "b", "c"]})
+    groups = [
+        fp.queries({"day": "prefix", "zone": "identity"}, std=5.0),
+        fp.queries({"day": "identity"}, std=2.0),
+    ]
+    unit = fp.AddRemove(records=12, once_per="day")
+    plan = fp.design(fp.Workload(domain, groups), unit=unit)
+    assert plan.gap <= plan.tolerance
+    # A person with a row in one zone on each day has a count of 12 days, each with variance 25.
+    assert plan.rho == pytest.approx(12**2 / (2 * 25), rel=2e-4)
+    monkeypatch.undo()
+    plan.verify()
+
+
 def test_a_cost_that_is_exact_is_not_called_a_bound():
     assert "upper bound" not in fp.design(MONTHLY, unit=MONTHLY_UNIT).summary()
 

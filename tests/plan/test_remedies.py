@@ -34,7 +34,7 @@ DOMAIN = fp.Domain(
         (["GEOID", "AGE"], "coarser bins of AGE, or a tree GEOID that ends at state"),
         (["PLACE"], "fewer leaves of PLACE"),
         (["DAY"], "DAY by month"),
-        (["MONTH"], "MONTH by year"),
+        (["MONTH"], "MONTH by quarter"),
         (["YEAR"], "fewer years of YEAR"),
         (["ZIP"], "shorter prefixes of ZIP"),
         (["SEX"], "fewer categories of SEX"),

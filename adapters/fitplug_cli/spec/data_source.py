@@ -72,7 +72,7 @@ def _check_location(data: DataSection) -> None:
                     f"{name} is for files, and connection names a database. Remove one."
                 )
     elif data.path is None:
-        raise SpecError("[data] needs path, or connection and table. Add one.")
+        raise SpecError("path is missing. Add it, or connection and table.")
     elif data.table not in (None, *_LAKES):
         raise SpecError(
             f'table = {data.table!r} needs a connection, or must be "delta" or "iceberg".'

@@ -194,7 +194,7 @@ def test_wrong_pieces_are_refused() -> None:
     narrow = parted.split_counts(0, np.full((4, 3, 2), 100, dtype=np.int8))
     wide = parted.split_counts(0, np.full((4, 3, 2), 100))
     assert all((narrow[part] == wide[part]).all() for part in wide)
-    with pytest.raises(TablesError, match="of another plan or part"):
+    with pytest.raises(TablesError, match="to another plan or part"):
         parted.split_answers(0, np.zeros(3, dtype=np.int64))
     with pytest.raises(TablesError, match="are missing"):
         parted.estimate(0, {})

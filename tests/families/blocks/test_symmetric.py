@@ -152,7 +152,7 @@ class TestWhatUsersMeet:
     def test_answers_of_another_plan_are_refused(self):
         plan = fp.design(all_marginals([2, 3], 1))
         release = fp.Release(plan=plan, answers=np.zeros(2, np.int64), rho=1.0)
-        with pytest.raises(fp.TablesError, match="of another plan"):
+        with pytest.raises(fp.TablesError, match="to another plan"):
             release.estimates["total"]
 
     def test_queries_of_nothing_in_a_table_are_answered(self):

@@ -175,5 +175,5 @@ def test_which_workloads_are_chains() -> None:
 
 
 def test_what_is_too_long_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="up to 2,097,152 cells"):
+    with pytest.raises(WorkloadError, match="limits are 2,097,152 cells"):
         analyse_structure(ask_chain(3 * 10**6, PREFIX))

@@ -300,7 +300,7 @@ class TestWhichWay:
 
     @pytest.mark.parametrize(
         ("sizes", "says"),
-        [([6000, 6000], "36012001 queries of a0, a1"), ([3000, 2, 2], "too many cells")],
+        [([6000, 6000], "36,012,001 queries of a0, a1"), ([3000, 2, 2], "too many cells")],
     )
     def test_too_much_is_refused_before_anything_is_made(self, sizes, says):
         with pytest.raises(fp.WorkloadError, match=f"{says}.* coarser bins"):

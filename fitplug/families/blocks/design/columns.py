@@ -92,6 +92,11 @@ class ColumnProblem(ABC, Generic[N, C]):
         parts: The parts of a new precision in the mixtures with the best one that are tried.
         work_per_iteration: The most floating-point operations, on average over the iterations that
             are allowed; searches count.
+        first_shares: Shares of all weight that the first differences are given at the end, one
+            after another, while the bound on the cost is above the largest cost that was found.
+            Where few differences have weight, many precisions are optimal, and of most of them the
+            costs of other differences cannot be bounded tightly; these weights choose one of which
+            they can. Without them, prefixes of 60 days with a row a day cost 47% more rho.
         structure: The structure.
     """
 
@@ -99,6 +104,7 @@ class ColumnProblem(ABC, Generic[N, C]):
     least_share: ClassVar[float] = 0.0
     parts: ClassVar[tuple[float, ...]] = (1.0, 0.5, 0.2)
     work_per_iteration: ClassVar[float] = math.inf
+    first_shares: ClassVar[tuple[float, ...]] = ()
     structure: N
 
     @property
@@ -232,8 +238,9 @@ def design_columns(
         tolerance = min(tolerance, gap / 4) if len(new) else tolerance / 4
     if largest is None:
         largest, _ = problem.upper_cost(problem.measure(best))
-    bound = math.sqrt(largest)
+    best, largest = _choose_provable(problem, best_weights, best, largest, upper, options)
     sets, p, q = best_weights
+    bound = math.sqrt(largest)
     weighted = np.flatnonzero(p > 0)
     structure = replace(problem.structure, named=sets.take(weighted))
     real_blocks = problem.make_real_blocks(structure, best, options)
@@ -244,6 +251,43 @@ def design_columns(
         iterations=iterations,
         ended=explain_end_of_bounds(bound, upper, lower, options, is_stopped),
     )
+
+
+def _choose_provable(
+    problem: ColumnProblem[N, C],
+    weights: tuple[RecordSets, FloatArray, FloatArray],
+    whiteners: tuple[FloatArray, ...],
+    largest: float,
+    upper: float,
+    options: Options,
+) -> tuple[tuple[FloatArray, ...], float]:
+    """Choose precisions whose cost can be bounded, by shares of weight of the first differences.
+
+    Args:
+        problem: The problem.
+        weights: The differences that are named, and the best dual weights of them and of queries.
+        whiteners: The best ones.
+        largest: The bound on the cost of all differences at these.
+        upper: The square root of the largest cost that was found there.
+        options: How to solve.
+
+    Returns:
+        Whiteners, and the bound on the cost of all differences.
+    """
+    sets, p, q = weights
+    first = problem.list_first()
+    once = replace(options, max_iterations=1, progress=None)
+    for share in problem.first_shares:
+        if largest <= (upper * (1 + options.tolerance / 4)) ** 2:
+            break
+        mixed = np.concatenate([p * (1 - share), np.full(len(first), share / len(first))])
+        weighted = np.flatnonzero(mixed > 0)
+        start = mixed[weighted], q
+        solution = problem.solve(sets.append(first).take(weighted), once, start)
+        bound, _ = problem.upper_cost(problem.measure(solution.whiteners))
+        if bound < largest:
+            whiteners, largest = solution.whiteners, bound
+    return whiteners, largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +306,7 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
     independent: tuple[IndexArray, ...]
 
     bound_margin = CLAIM_MARGIN
+    first_shares = (1e-3, 1e-4, 1e-2)
 
     @classmethod
     def reduce(cls, structure: PersonStructure) -> PersonProblem:
