@@ -155,7 +155,7 @@ def test_a_spec_names_a_table_and_a_connection(
         ('table = "people"', 'table = "people"\npath = "x"', "path is for files"),
         ('table = "people"', 'table = "people"\ncluster = "x"', "cluster is for files"),
         ('connection = "sqlite://${WHERE}.sqlite"', 'path = "x"', 'must be "delta" or "iceberg"'),
-        ('connection = "sqlite://${WHERE}.sqlite"\ntable = "people"', "", "needs path"),
+        ('connection = "sqlite://${WHERE}.sqlite"\ntable = "people"', "", "path is missing"),
         ('table = "people"', 'table = "people"\nzone = "UTC"', "zone is for files"),
     ],
 )
