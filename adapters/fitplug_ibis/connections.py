@@ -35,6 +35,9 @@ def open_table(source: Source) -> Iterator[Any]:
         connection = ibis.connect(url)
         table = connection.table(name, database=database or None)
     if connection is None or table is None:
+        if connection is not None:
+            with suppress(Exception):
+                connection.disconnect()
         what = "be reached" if connection is None else f"show a table {source.path.name!r}"
         raise DataError(
             f"the database of {source.path!r} cannot {what}. Check the connection, the name and "

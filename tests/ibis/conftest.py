@@ -37,14 +37,20 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
-def people(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def people(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """The table `people` in each database."""
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "postgres":
-        return load_postgres(ROWS, folder, request.getfixturevalue("postgres_url"))
     if request.param == "spark":
-        return load_spark(ROWS, folder, request.getfixturevalue("spark"))
-    return LOADERS[request.param](ROWS, folder)
+        yield load_spark(ROWS, folder, request.getfixturevalue("spark"))
+        return
+    if request.param == "postgres":
+        table = load_postgres(ROWS, folder, request.getfixturevalue("postgres_url"))
+    else:
+        table = LOADERS[request.param](ROWS, folder)
+    yield table
+    table.get_backend().disconnect()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,11 @@ def test_dates_beyond_the_calendar_and_of_any_size(postgres_or_duckdb: Any) -> N
 
 
 @pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)])
-def postgres_or_duckdb(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def postgres_or_duckdb(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "duckdb":
         connection = ibis.duckdb.connect(tmp_path / "a.duckdb")
-        return lambda sql: connection.con.execute(sql).fetchall(), connection
+        yield lambda sql: connection.con.execute(sql).fetchall(), connection
+        return
     import psycopg
 
     url = request.getfixturevalue("postgres_url")
@@ -155,7 +157,9 @@ def postgres_or_duckdb(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         with psycopg.connect(url) as server:
             server.execute(sql)
 
-    return run, ibis.connect(url)
+    connection = ibis.connect(url)
+    yield run, connection
+    connection.disconnect()
 
 
 def test_sqlite_holds_values_of_other_types(tmp_path: Path) -> None:
