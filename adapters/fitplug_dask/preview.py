@@ -13,6 +13,7 @@ from fitplug.counts import (
     check_person,
     check_weight,
     describe_rows,
+    find_separator,
     list_tables,
     name_person,
 )
@@ -63,13 +64,11 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
     first = files[0]
     _, file_header = read_source_header(first)
     schema = file_header.schema
-    if first.format in TEXT_FORMATS and len(names := schema.names) == 1:
-        for separator, called in ((";", "semicolons"), ("\t", "tabs")):
-            if separator in names[0]:
-                raise DataError(
-                    f"{first.path} seems to have {called} between its values. Write it with commas."
-                )
     names = list(schema.names)
+    if first.format in TEXT_FORMATS and (separator := find_separator(names)):
+        raise DataError(
+            f"{first.path} seems to have {separator} between its values. Write it with commas."
+        )
     if first.format in TEXT_FORMATS and names[:1] == [""]:
         del names[0]  # the numbers of the rows, as R and pandas write them
     if first.format in TEXT_FORMATS and not header and not can_name_columns(names):

@@ -1,6 +1,6 @@
 """Counts: exact tables of records. They are confidential."""
 
-from fitplug.counts.columns import can_name_columns, suggest_column
+from fitplug.counts.columns import can_name_columns, find_separator, suggest_column
 from fitplug.counts.consistency import AttributeSet, Counts
 from fitplug.counts.joint_tables import (
     choose_joint_tables,
@@ -59,6 +59,7 @@ __all__ = [
     "choose_limit",
     "describe_rows",
     "find_limit",
+    "find_separator",
     "is_measure",
     "is_weighted",
     "list_tables",

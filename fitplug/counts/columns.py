@@ -83,6 +83,21 @@ _LONGEST_NAME = 128
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?")
 
 
+def find_separator(names: Sequence[str]) -> str | None:
+    """Find what separates the values of a text that was read as if commas did.
+
+    Args:
+        names: The names of the columns.
+
+    Returns:
+        "semicolons" or "tabs"; None if there are several columns, or one without either.
+    """
+    for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and separator in names[0]:
+            return called
+    return None
+
+
 def can_name_columns(words: Sequence[str]) -> bool:
     """Judge whether words can be the names of columns; the values of a row seldom can.
 

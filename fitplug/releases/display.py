@@ -15,7 +15,7 @@ from fitplug.files import Columns
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.releases import tables as exports
 from fitplug.releases.descent import Chunk, Descent, make_no_histogram_error
-from fitplug.releases.display_answers import AnswerSums
+from fitplug.releases.display_answers import AnswerSums, has_integer_coefficients
 from fitplug.releases.finest_tables import (
     Estimates,
     FinestTable,
@@ -33,7 +33,7 @@ from fitplug.releases.invariants import (
 )
 from fitplug.releases.least_squares import NoSolutionError, solve_counts
 from fitplug.releases.noisy_answers import NoisyAnswers
-from fitplug.releases.resolutions import Resolutions, refines
+from fitplug.releases.resolutions import Resolutions, add_within, refines
 from fitplug.releases.tables import TableSlice
 from fitplug.workload import QueryGroup
 
@@ -132,8 +132,7 @@ class Display:
         fine[lead] = wanted[lead]  # this axis of the chunk is added up here
         parents = resolutions.find_parents(lead, table.resolution[lead], wanted[lead])
         parents = parents[chunk.start : chunk.stop]
-        at = np.searchsorted(parents, np.arange(parents[0], parents[-1] + 1))
-        counts = np.add.reduceat(chunk.counts, at, axis=lead)
+        counts = add_within(chunk.counts, parents, lead)
         counts = resolutions.coarsen(counts, tuple(fine), wanted)
         rows = slice(int(parents[0]), int(parents[-1]) + 1)
         begins[later][(slice(None),) * lead + (rows,)] += counts
@@ -184,8 +183,7 @@ class Display:
             low, high = (chosen.take(np.broadcast_to(one, group.shape)) for one in (low, high))
         lower = np.clip(estimates - moe, low, high) + 0.0
         upper = np.clip(estimates + moe, low, high) + 0.0
-        arrays = [f.array for f in group.factors if f.array is not None]
-        if self.method == "integers" and all((a == np.rint(a)).all() for a in arrays):
+        if self.method == "integers" and has_integer_coefficients(group):
             # The exact answer is an integer. Where the interval has none, its ends are rounded out.
             inner = np.ceil(lower - 1e-9), np.floor(upper + 1e-9)
             has_one = inner[0] <= inner[1]

@@ -9,7 +9,7 @@ import numpy as np
 from fitplug.families import PART
 from fitplug.numeric import AnyArray
 from fitplug.releases.descent import Chunk
-from fitplug.releases.resolutions import Resolution, Resolutions
+from fitplug.releases.resolutions import Resolution, Resolutions, add_within
 from fitplug.releases.tables import TableSlice
 from fitplug.workload import QueryGroup
 
@@ -101,8 +101,7 @@ class AnswerSums:
                 parents = parents[chunk.start : chunk.stop]
                 first = int(parents[0])
             if depth != wanted:
-                at = np.searchsorted(parents, np.arange(parents[0], parents[-1] + 1))
-                values = np.add.reduceat(values, at, axis=axis)
+                values = add_within(values, parents, axis)
         return first, values
 
     def _answer(self, values: AnyArray) -> AnyArray:
@@ -119,10 +118,15 @@ class AnswerSums:
         for axis, factor in enumerate(group.factors):
             if factor.kind == "total":
                 values = np.expand_dims(values, axis)
-        arrays = [f.array for f in group.factors if f.array is not None]
-        if is_integer and all((array == np.rint(array)).all() for array in arrays):
+        if is_integer and has_integer_coefficients(group):
             return np.rint(values).astype(np.int64)
         return np.asarray(values)
+
+
+def has_integer_coefficients(group: QueryGroup) -> bool:
+    """Tell whether the answers of a group are integers if the counts are."""
+    arrays = [f.array for f in group.factors if f.array is not None]
+    return all((array == np.rint(array)).all() for array in arrays)
 
 
 def add_up(

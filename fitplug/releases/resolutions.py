@@ -156,3 +156,15 @@ class Resolutions:
 
     def _codec(self, axis: int) -> Codec:
         return get_codec(self.workload.domain[self.workload.attributes[axis]])
+
+
+def add_within(values: AnyArray, parents: IntArray, axis: int) -> AnyArray:
+    """Add up the values of consecutive blocks that have one parent.
+
+    Args:
+        values: The values of the blocks.
+        parents: The parent of each block along the axis, ascending and without gaps.
+        axis: The axis.
+    """
+    starts = np.searchsorted(parents, np.arange(parents[0], parents[-1] + 1))
+    return np.asarray(np.add.reduceat(values, starts, axis=axis))

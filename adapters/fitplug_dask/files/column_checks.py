@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.counts import WEIGHT, Filters, can_name_columns, suggest_column
+from fitplug.counts import WEIGHT, Filters, can_name_columns, find_separator, suggest_column
 from fitplug.domain import OUTSIDE, Attribute, Encoder, get_codec
 from fitplug.errors import DataError, suggest_nearest
 from fitplug_dask.encoding import (
@@ -376,9 +376,8 @@ class _ColumnCheck:
         for certain if it has other columns of the count and no word that is no name.
         """
         names = list(self._schema.names)
-        for separator, called in ((";", "semicolons"), ("\t", "tabs")):
-            if len(names) == 1 and separator in names[0]:
-                return f"It seems to have {called} between its values. Write it with commas."
+        if separator := find_separator(names):
+            return f"It seems to have {separator} between its values. Write it with commas."
         if can_name_columns(names) and any(stored in names for stored in self.stored.values()):
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):
