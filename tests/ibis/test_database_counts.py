@@ -149,9 +149,8 @@ def postgres_or_duckdb(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         connection = ibis.duckdb.connect(tmp_path / "a.duckdb")
         yield lambda sql: connection.con.execute(sql).fetchall(), connection
         return
-    import psycopg
-
     url = request.getfixturevalue("postgres_url")
+    import psycopg
 
     def run(sql: str) -> None:
         with psycopg.connect(url) as server:
