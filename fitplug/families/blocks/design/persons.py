@@ -112,7 +112,7 @@ class _PairMoments:
         return np.asarray(2 * np.einsum("vp,vp->v", self.multiples, gram[self.pairs]))
 
 
-def _multiply_records(
+def multiply_records(
     sets: RecordSets, block: Block, attributes: tuple[int, ...], sizes: Sequence[int]
 ) -> _Moments:
     """Build the moments of some persons in the block of some attributes."""
@@ -170,7 +170,7 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
     ) -> Solution:
         sizes = self.structure.person.sizes
         moments = [
-            _multiply_records(sets, block, attributes, sizes)
+            multiply_records(sets, block, attributes, sizes)
             for block, attributes in zip(self.blocks, self.attributes, strict=True)
         ]
 
