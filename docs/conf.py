@@ -38,6 +38,7 @@ smartquotes_action = "qe"  # no dashes: options of commands begin with two hyphe
 default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "bysource"}
 autodoc_type_aliases = {
+    "ArrayLike": "ArrayLike",
     "npt.ArrayLike": "ArrayLike",
     "npt.NDArray": "NDArray",
     "CombinationLike": "str | Mapping[str, ArrayLike]",
