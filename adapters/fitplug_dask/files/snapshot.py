@@ -227,6 +227,7 @@ def take_snapshot(
         DataError: A file is missing, damaged, or of another schema; the first one is named.
     """
     wanted = WantedColumns(attributes, person, weight, filters, rules)
+    wanted.encode_folders(sources)
     files = tuple((check_all or check_on_threads)(partial(_check_file, wanted), sources))
     check_person_types(files)
     return files
