@@ -409,18 +409,3 @@ def _check_folder_code(
             f"change {wording.change}."
         )
     return code
-
-
-def check_person_types(files: Sequence[CheckedFile]) -> None:
-    """Raise DataError if persons have several types, since "1" and 1 would be two persons."""
-    first: dict[str, tuple[str, str]] = {}
-    for file in files:
-        for name, kind in file.person_types:
-            if kind in (None, "null"):
-                continue
-            one, path = first.setdefault(name, (kind, file.display_path))
-            if one != kind:
-                raise DataError(
-                    f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}. "
-                    "Store person identifiers as one type."
-                )
