@@ -2,7 +2,7 @@
 
 Each check raises AssertionError with what is wrong, so it runs in any test framework:
 
-    def test_my_export() -> None:
+    def test_my_export():
         fitplug.testing.check_export(write_and_read)
 
 `check_attribute`, `check_source` and `check_export` are for what other packages bring along;

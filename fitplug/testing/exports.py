@@ -122,7 +122,12 @@ _IN_PARTS = "a release in parts"
 
 
 def list_export_cases() -> tuple[str, ...]:
-    """List the cases of `check_export`; a release in parts is read with pyarrow."""
+    """List the cases of `check_export`; a release in parts is read with pyarrow.
+
+    Example:
+        >>> "public totals" in fitplug.testing.list_export_cases()
+        True
+    """
     return (*_PLANS, *([_IN_PARTS] if find_spec("pyarrow") else []))
 
 
@@ -169,7 +174,10 @@ def check_export(write_and_read: WriteAndRead, case: str | None = None) -> None:
             confidential; the message names the case and the group.
 
     Example:
-        >>> fitplug.testing.check_export(write_and_read, "public totals")
+        >>> def read_tables(release, folder):
+        ...     names = release.plan.workload.names
+        ...     return {name: release.to_polars(name).to_dicts() for name in names}
+        >>> fitplug.testing.check_export(read_tables, "public totals")
     """
     for name in list_export_cases() if case is None else (case,):
         with tempfile.TemporaryDirectory() as folder:

@@ -293,7 +293,12 @@ _CASES: Mapping[str, Callable[[MakeSource, Any], None]] = {
 
 
 def list_source_cases() -> tuple[str, ...]:
-    """List the cases of `check_source`."""
+    """List the cases of `check_source`.
+
+    Example:
+        >>> "weights" in fitplug.testing.list_source_cases()
+        True
+    """
     return tuple(_CASES)
 
 
@@ -317,7 +322,9 @@ def check_source(
             case.
 
     Example:
-        >>> fitplug.testing.check_source(lambda columns, types: pl.DataFrame(columns), "weights")
+        >>> def make_frame(columns, types):
+        ...     return polars.DataFrame(columns, schema=types)
+        >>> fitplug.testing.check_source(make_frame, "weights")
     """
     for name in _CASES if case is None else (case,):
         try:
