@@ -13,10 +13,10 @@ import polars
 import pytest
 
 import fitplug as fp
-import fitplug.testing
+from fitplug import testing
 
 PUBLIC = (
-    {f"testing.{name}": getattr(fitplug.testing, name) for name in fitplug.testing.__all__}
+    {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
     | {
         name: getattr(fp, name)
         for name in fp.__all__
@@ -59,7 +59,7 @@ def names(tmp_path) -> dict[str, object]:
     ledger = fp.Ledger(tmp_path / "ledger.db", rho=1.0)
     made = {"domain": domain, "workload": workload, "plan": plan, "tables": tables}
     release = fp.release(plan, tables)
-    made |= {"fp": fp, "np": np, "fitplug": fitplug, "polars": polars}
+    made |= {"fp": fp, "np": np, "fitplug": fp, "polars": polars}
     return made | {"ledger": ledger, "release": release, "folder": tmp_path}
 
 
