@@ -120,6 +120,14 @@ def make_workloads() -> Mapping[str, Workload]:
                 total(std=1.0),
             ],
         ),
+        "crossed trees": (
+            {"P": places, "W": jobs},
+            [
+                queries({"P": "tract", "W": "sector"}, std=6.0),
+                queries({"P": "county", "W": "industry"}, std=2.0),
+                total(std=2.0),
+            ],
+        ),
         "tree": (
             {"M": months, "P": places},
             [

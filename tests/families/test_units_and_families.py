@@ -14,11 +14,13 @@ from fitplug.families.blocks.shape import pairs
 from fitplug.testing import check_family, list_family_cases
 from fitplug.testing.families import UNITS, make_workloads
 
+CROSSED = (analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE"), (analysis, "MOST_TREE_WORK")
 LIMITS = {
     "product": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
     "some pairs": ((pairs, "MOST_PAIRS"),),
-    "two trees": ((analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE")),
-    "three trees": ((analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE")),
+    "crossed trees": CROSSED[:2],
+    "two trees": CROSSED,
+    "three trees": CROSSED,
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
     "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
 }
@@ -28,6 +30,7 @@ FAMILIES = {
     "nested": "product",
     "two trees": "product",
     "three trees": "product",
+    "crossed trees": "tree",
     "numbers": "blocks",
     "matrices": "blocks",
     "sums": "blocks",
