@@ -31,6 +31,7 @@ from fitplug_dask.sources.file_search import (
 from fitplug_dask.sources.iceberg_tables import find_iceberg_files
 from fitplug_dask.sources.library_tables import (
     find_arrow_stream,
+    find_capsule_stream,
     find_dask_partitions,
     find_duckdb_stream,
     find_fragments,
@@ -50,7 +51,8 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _KINDS = (
     "a path, a list of paths, a Delta or Iceberg table, a dask.dataframe, delayed frames, an "
-    "Arrow data set, table or reader, a pandas or Polars frame or a DuckDB relation"
+    "Arrow data set, table or reader, a pandas or Polars frame, a DuckDB relation, or an object "
+    "with __arrow_c_stream__"
 )
 
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
@@ -110,6 +112,8 @@ def find_files(source: Source) -> list[SourceFile]:
             return _find_library_rows(find_dask_partitions, path)
         if all(isinstance(one, (str, Path)) for one in path):
             return _find_by_path(path, options)
+    if hasattr(path, "__arrow_c_stream__"):
+        return _find_library_rows(find_capsule_stream, path)
     advice = ""
     if isinstance(path, Mapping):
         advice = ". Count rows in memory with fitplug.Tables.from_records(domain, records, tables)."
