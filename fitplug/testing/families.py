@@ -162,6 +162,10 @@ def list_family_cases() -> tuple[tuple[str, str], ...]:
     """List the cases of `check_family`: the names of a workload and of a unit of privacy.
 
     Differences between persons in two crossed trees are too many to list.
+
+    Example:
+        >>> fitplug.testing.list_family_cases()[0]
+        ('numbers', 'one row')
     """
     return tuple(
         (workload, unit)
@@ -219,7 +223,7 @@ def check_family(
 
 def check_unit(
     unit: Any,
-    neighbours: ListNeighbours = list_neighbours,
+    neighbours: ListNeighbours | None = None,
     *,
     design: DesignFunction = design_optimum,
 ) -> None:
@@ -231,7 +235,7 @@ def check_unit(
     Args:
         unit: The unit. It may name the attribute M, which most workloads have.
         neighbours: Lists the differences between all neighbours, each as pairs of a cell and a
-            number of rows. By default the units of fitplug are listed.
+            number of rows. By default `list_neighbours`.
         design: Designs the plans.
 
     Raises:
@@ -257,7 +261,7 @@ def check_unit(
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
     require(designed, "no workload has a plan for the unit")
-    _check_comparisons(unit, neighbours)
+    _check_comparisons(unit, neighbours or list_neighbours)
 
 
 def _check_comparisons(unit: Any, neighbours: ListNeighbours) -> None:

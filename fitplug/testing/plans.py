@@ -62,6 +62,10 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
 
     Yields:
         The cells of each difference, each with the rows that one neighbour has more than the other.
+
+    Example:
+        >>> next(iter(fitplug.testing.list_neighbours(workload, fp.ReplaceOne())))
+        [((0, 0), 1), ((0, 1), -1)]
     """
     names = workload.attributes
     cells = list(itertools.product(*map(range, workload.shape)))
@@ -118,7 +122,7 @@ def measure_cost(plan: Plan) -> int:
     return max(_measure_cells(plan, _answer_cells(plan), list_neighbours).values())
 
 
-def check_plan(plan: Plan, neighbours: ListNeighbours = list_neighbours) -> None:
+def check_plan(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
     """Check that all that a plan of a small workload claims of its mechanism is true.
 
     The cost and the profile are compared with all differences between neighbours in exact integers,
@@ -128,7 +132,7 @@ def check_plan(plan: Plan, neighbours: ListNeighbours = list_neighbours) -> None
     Args:
         plan: The plan, over at most some hundred cells.
         neighbours: Lists the differences between neighbours in the plan's unit, each as pairs
-            of a cell and a number of rows. By default the units of fitplug are listed.
+            of a cell and a number of rows. By default `list_neighbours`.
 
     Raises:
         AssertionError: A claim is not true.
@@ -137,7 +141,7 @@ def check_plan(plan: Plan, neighbours: ListNeighbours = list_neighbours) -> None
         >>> fitplug.testing.check_plan(plan)
     """
     columns = _answer_cells(plan)
-    largest = _measure_cells(plan, columns, neighbours)
+    largest = _measure_cells(plan, columns, neighbours or list_neighbours)
     _check_cost(plan, largest)
     _check_room(plan, columns)
     _check_variances(plan, columns)
@@ -234,7 +238,7 @@ def has_solver() -> bool:
     return find_spec("cvxpy") is not None
 
 
-def check_bound(plan: Plan, neighbours: ListNeighbours = list_neighbours) -> None:
+def check_bound(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
     """Check that the optimum, by the interior-point solver of cvxpy, lies between bound and cost.
 
     Args:
@@ -244,8 +248,11 @@ def check_bound(plan: Plan, neighbours: ListNeighbours = list_neighbours) -> Non
     Raises:
         AssertionError: It does not.
         ImportError: cvxpy is not installed.
+
+    Example:
+        >>> fitplug.testing.check_bound(plan)
     """
-    least = find_least_objective(plan, neighbours)
+    least = find_least_objective(plan, neighbours or list_neighbours)
     is_proven = plan.lower_bound <= least * (1 + _ACCURACY)
     require(is_proven, "a mechanism costs less than the plan's lower bound")
     if plan.objective.plain:

@@ -14,7 +14,7 @@ from fitplug.domain.attribute import CODECS
 from fitplug.domain.domain import suggest_fewer_cells
 from fitplug.expressions.parser import parse
 from fitplug.testing import check_attribute
-from tests.helpers.angles import Angles
+from tests.helpers.third_party import Angles
 
 TREE = [("01", "001", "0100101"), ("01", "003", "0100301"), ("02", "001", "0200101")]
 ATTRIBUTES: dict[str, Attribute] = {

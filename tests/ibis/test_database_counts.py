@@ -19,8 +19,8 @@ import fitplug_dask as fpd
 from fitplug.errors import BudgetError, DataError, InputError, TablesError
 from fitplug_ibis import codes, count, counting
 from fitplug_ibis.codes import find_runs
-from tests.helpers.angles import Angles
 from tests.helpers.databases import DOMAIN, TABLES, load_duckdb, load_sqlite, make_rows
+from tests.helpers.third_party import Angles
 
 pytestmark = [
     # Of PySpark, about pandas 3.

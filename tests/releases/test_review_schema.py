@@ -19,9 +19,9 @@ import yaml
 from jsonschema import Draft7Validator
 
 import fitplug as fp
+from fitplug.testing.exports import make_release
 from fitplug_opendp import release_files
 from tests.helpers import people
-from tests.helpers.unusual_labels import release_public, release_sums
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT, "minItems": 1}
@@ -157,8 +157,8 @@ ABOUT = fp.About(
 CASES = {
     "people": (people.release, None),
     "all is said": (people.release, ABOUT),
-    "public totals": (release_public, ABOUT),
-    "sums": (release_sums, None),
+    "public totals": (lambda: make_release("public totals"), ABOUT),
+    "sums": (lambda: make_release("sums"), None),
     "backslashes": (lambda: release_named(r"a\b\*"), None),
 }
 

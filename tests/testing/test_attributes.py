@@ -14,8 +14,8 @@ import pytest
 import fitplug as fp
 from fitplug.domain.attribute import CODECS
 from fitplug.testing import check_attribute
-from tests.helpers.angles import ANGLES, Angles, AnglesCodec
 from tests.helpers.places import ROOT
+from tests.helpers.third_party import ANGLES, Angles, AnglesCodec, install
 
 
 def test_a_kind_of_another_package_conforms() -> None:
@@ -104,17 +104,11 @@ def test_values_of_each_cell_are_asked_for() -> None:
 
 def test_entry_points_name_the_kinds_of_other_packages(tmp_path: Path) -> None:
     """A spec is read in a process that has not imported the package, by what is installed."""
-    installed = tmp_path / "angles-1.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: angles\nVersion: 1\n")
-    (installed / "entry_points.txt").write_text(
-        "[fitplug.attributes]\nangles = tests.helpers.angles\n"
-    )
     code = f"""
 import sys
-sys.path.append({str(tmp_path)!r})
+sys.path.append({str(install(tmp_path))!r})
 import fitplug as fp
-assert "tests.helpers.angles" not in sys.modules
+assert "tests.helpers.third_party" not in sys.modules
 domain = fp.Domain.from_spec({{"a": {{"angles": 4}}, "s": ["1", "2"]}})
 print(domain["a"].labels)
 """

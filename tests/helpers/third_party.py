@@ -1,13 +1,19 @@
-"""A kind of attribute of another package, as its entry point `fitplug.attributes` names it."""
+"""What another package brings along: a kind of attribute, and an export.
+
+Its entry points name them, in the groups `fitplug.attributes` and `fitplug.exports`.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+import fitplug as fp
 from fitplug.domain import Attribute, Codec, SpecForm
 from fitplug.errors import DataError, DomainError
 
@@ -59,3 +65,26 @@ class AnglesCodec(Codec, kind=Angles):
 
 ANGLES = {0: 0, 89: 0, 90: 1, 180: 2, 270: 3, 359: 3, 360: None, -1: None}
 """The cells of `Angles(4)`."""
+
+
+def write_lines(release: fp.Release, folder: Path, *, confidence: float = 0.95) -> None:
+    """Write a CSV file for each group, named by its number."""
+    folder.mkdir(exist_ok=True)
+    for number, group in enumerate(release.plan.workload.groups):
+        table = release.to_arrow(group.name, confidence=group.target.confidence or confidence)
+        with (folder / f"{number}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, table.column_names)
+            writer.writeheader()
+            writer.writerows(table.to_pylist())
+
+
+def install(folder: Path) -> Path:
+    """Write what Python reads of an installed package, and return the folder for `sys.path`."""
+    written = folder / "third_party-1.dist-info"
+    written.mkdir(parents=True)
+    (written / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\nVersion: 1\n")
+    (written / "entry_points.txt").write_text(
+        f"[fitplug.attributes]\nangles = {__name__}\n\n"
+        f"[fitplug.exports]\nlines = {__name__}:write_lines\n"
+    )
+    return folder
