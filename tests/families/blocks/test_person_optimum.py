@@ -14,7 +14,7 @@ from fitplug.neighbours import build_record_products
 from fitplug.neighbours.person_ascent import ascend, list_costliest_records
 from fitplug.numeric import guard_linear_algebra
 from fitplug.solve import Options
-from tests.helpers.least_cost import find_least_cost
+from fitplug.testing.plans import find_least_cost
 from tests.helpers.persons import list_persons, monthly, small_person_problems
 
 PROBLEMS = small_person_problems()
