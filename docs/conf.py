@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
@@ -36,6 +38,7 @@ smartquotes_action = "qe"  # no dashes: options of commands begin with two hyphe
 default_role = "code"  # docstrings write `name`, as Markdown does
 autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "bysource"}
 autodoc_type_aliases = {
+    "ArrayLike": "ArrayLike",
     "npt.ArrayLike": "ArrayLike",
     "npt.NDArray": "NDArray",
     "CombinationLike": "str | Mapping[str, ArrayLike]",
@@ -66,3 +69,14 @@ html_theme_options = {
 def setup(app: Sphinx) -> None:
     """Read comma-separated values as plain text, which Pygments has no lexer for."""
     app.add_lexer("csv", TextLexer)
+    app.connect("autodoc-process-signature", tidy_signature)
+
+
+def tidy_signature(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, arguments: str | None, returns: Any
+) -> tuple[str, Any] | None:
+    """Show an alias of a type as the type, and a protocol without arguments, as nobody makes it."""
+    if arguments is None:
+        return None
+    arguments = re.sub(r"TypeAliasForwardRef\('([^']*)'\)", r"\1", arguments)
+    return "" if getattr(value, "_is_protocol", False) else arguments, returns

@@ -23,21 +23,23 @@ from fitplug_dask.encoding import CodeReader
 from fitplug_dask.exchange import Exchange, measure_memory, run_exchange
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import (
+    BLOCK_ROWS,
     LARGEST_SUM,
     Atom,
     Axis,
+    FolderCodes,
     Job,
     MeasureReader,
     PartialCounts,
     Partition,
     choose_overflow_fault,
+    cut_blocks,
     cut_partitions,
     divide_records,
     read_partition,
 )
 from fitplug_dask.workers import Fault, Runner
 
-_BLOCK_ROWS = 2**16
 _COMPACTED_ROWS = 2**21
 
 Cells = npt.NDArray[np.int64]
@@ -85,8 +87,8 @@ class CellCollector:
             for joint in job.joints
         ]
         self._job = job
-        self._weights = CodeReader(WEIGHT, _BLOCK_ROWS)
-        self._measures = MeasureReader({n: job.attributes[n] for n in job.measures}, _BLOCK_ROWS)
+        self._weights = CodeReader(WEIGHT, BLOCK_ROWS)
+        self._measures = MeasureReader({n: job.attributes[n] for n in job.measures}, BLOCK_ROWS)
         self._groups: list[list[SparseCounts]] = [[] for _ in self._atoms]
         self._collected = self._compacted = 0
         self._records, self._most_records = 0, LARGEST_SUM // job.shares
@@ -95,13 +97,10 @@ class CellCollector:
     def is_full(self) -> bool:
         return self._records > self._most_records
 
-    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
-        """Take the rows of an Arrow batch; `shared` are codes that all of them share."""
-        arrays = {name: batch.column(name) for name in columns}
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            rows = min(_BLOCK_ROWS, batch.num_rows - start)
-            block = {name: array.slice(start, rows) for name, array in arrays.items()}
-            self._take_block(rows, block, shared)
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
+        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        for block in cut_blocks(batch, columns, shared):
+            self._take_block(*block)
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Take `rows` rows that share the codes of all attributes."""
@@ -117,7 +116,7 @@ class CellCollector:
         self._compact()
         return [groups[0] for groups in self._groups]
 
-    def _take_block(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> None:
+    def _take_block(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> None:
         if self.is_full:
             return
         inside = np.ones(rows, dtype=bool)

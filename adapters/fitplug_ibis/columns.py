@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug.counts import WEIGHT, suggest_column
-from fitplug.domain import MOST_NUMBER, TYPE_NAMES, Encoder
+from fitplug.domain import MOST_NUMBER, TYPE_NAMES, Codec, Encoder
 from fitplug.errors import DataError
 
 _ACCEPTED: dict[type, frozenset[str]] = {
@@ -104,6 +104,12 @@ def _classify(dtype: Any) -> str | None:
 
 def check_column(column: Column, encoder: Encoder) -> None:
     """Raise DataError if an attribute, a filter or the weight cannot read a column."""
+    if isinstance(encoder, Codec) and not encoder.__module__.startswith("fitplug."):
+        # What cells hold is written as expressions for the kinds of fitplug only.
+        raise DataError(
+            f"attribute {column.name!r} is of the kind {type(encoder.attribute).__name__}, whose "
+            "cells databases do not compute. Count the rows from files."
+        )
     kind, dtype = column.kind, column.dtype
     if kind == "null":
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -9,9 +10,9 @@ from fitplug.counts import Source, choose_limit
 from fitplug.display import Progress
 from fitplug.plan import Plan
 from fitplug.releases import Release
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_ibis.counting import count
 from fitplug_opendp.count_checks import CountedRows
+from fitplug_opendp.release_files import ReleaseFiles
 from fitplug_opendp.release_request import ReleaseRequest
 from fitplug_opendp.releases import release_counts
 
@@ -21,7 +22,7 @@ def release_from_database(
     source: Source,
     folder: str | PathLike[str] | None = None,
     *,
-    confidence: float = DEFAULT_CONFIDENCE,
+    files: Mapping[str, Any] | None = None,
     progress: Progress = None,
     **charge: Any,
 ) -> Release:
@@ -34,13 +35,13 @@ def release_from_database(
         plan: The plan.
         source: A table of Ibis or a `DatabaseTable`, and how its rows are read.
         folder: The folder of the release; None for a release in memory.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
+        files: What the folder holds beside tables, as fields of `ReleaseFiles`.
         progress: How it is reported how many answers are drawn.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
-    check_confidence(confidence)
     if source.person is not None:
         choose_limit(plan.unit)  # refuses a unit that no count by person keeps
     rows = CountedRows(source.rows, "declared" if source.person is None else "enforced")
     request = ReleaseRequest(plan, rows, **charge)
-    return release_counts(request, lambda: count(source, plan), folder, confidence, progress)
+    extras = ReleaseFiles(**(files or {}))
+    return release_counts(request, lambda: count(source, plan), folder, extras, progress)

@@ -13,6 +13,7 @@ OpenDP is imported when a function here is called for the first time, not before
 # | `releases` | makes a release in memory, or into a folder exactly once: `release_tables` |
 # | `publication` | takes the steps of each release, wherever it goes and whoever draws it |
 # | `folder_release` | is a release into a folder, to these steps |
+# | `release_files`, `csv_tables` | write CSV tables, release.json and the review into that folder |
 # | `release_request` | holds what is asked for, and finds its charge |
 # | `executor` | draws noise and writes tables in this process, for those steps |
 # | `output`, `staging` | hold its folder, what is staged, what is left |

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
 from fitplug.ledger import ChargeRequest, Ledger, ReleaseCharges, StagedCharge
 from fitplug.releases import (
-    MoreFiles,
     Release,
     check_names,
     complete_folder,
@@ -19,12 +18,12 @@ from fitplug.releases import (
     name_files,
     read_folder,
 )
-from fitplug.workload import DEFAULT_CONFIDENCE
 from fitplug_opendp.count_checks import check_declared, check_is_enforced, check_replaced_rows
 from fitplug_opendp.executor import TablesExecutor
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import C, Publication
+from fitplug_opendp.release_files import ReleaseFiles
 from fitplug_opendp.release_request import (
     ReleaseRequest,
     check_rows,
@@ -71,16 +70,14 @@ class FolderPublication(Publication[C, PublishedRelease]):
         ledger_request: What the ledger is asked to charge.
         output: Where the release goes.
         executor: Who draws the noise and writes the tables.
-        confidence: The confidence of the intervals of groups whose target has none.
-        files: What the caller adds to the folder.
+        files: What the folder holds beside tables and answers.
     """
 
     request: ReleaseRequest
     ledger_request: ChargeRequest
     output: Output
     executor: TablesExecutor[C]
-    confidence: float = DEFAULT_CONFIDENCE
-    files: MoreFiles[Release] | None = None
+    files: ReleaseFiles = field(default_factory=ReleaseFiles)
 
     @classmethod
     def prepare(
@@ -88,9 +85,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         request: ReleaseRequest,
         output: Output,
         executor: TablesExecutor[C],
-        *,
-        confidence: float = DEFAULT_CONFIDENCE,
-        files: MoreFiles[Release] | None = None,
+        files: ReleaseFiles | None = None,
     ) -> FolderPublication[C]:
         """Refuse what can be refused without data. Nothing is charged.
 
@@ -98,8 +93,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
             request: The release.
             output: Where it goes.
             executor: Who draws the noise and writes the tables.
-            confidence: The confidence of the intervals of groups whose target has none.
-            files: What the caller adds to the folder.
+            files: What the folder holds beside tables and answers, by default CSV tables and a
+                review.
 
         Returns:
             The publication in the state that the ledger and the disk tell.
@@ -114,6 +109,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
                 f"{output} is in a store, where a release must be written in parts. Release "
                 "with parts, or name a local folder."
             )
+        files = files or ReleaseFiles(request.ledger)
+        files.check(request.plan)
         noise_source = NoiseSource.from_plan(request.plan)
         made = cls(
             ledger=request.ledger,
@@ -122,7 +119,6 @@ class FolderPublication(Publication[C, PublishedRelease]):
             request=request,
             ledger_request=request.make_ledger_request(noise_source.charged, output.text),
             output=output,
-            confidence=confidence,
             files=files,
         )
         with output.remove_probes_after(made.run):
@@ -232,8 +228,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
 
     def _check_room(self) -> None:
         """Raise FitplugError if there is no room for all files of the release."""
-        files = self.files
-        self.output.check_room(self.plan, 0 if files is None else files.estimate_size(self.plan))
+        self.output.check_room(self.plan, self.files.estimate_size(self.plan))
 
     def _check_counts(self, counts: C) -> None:
         check_is_enforced(counts.rows.limited, self.request.is_enforced)
@@ -265,10 +260,11 @@ class FolderPublication(Publication[C, PublishedRelease]):
     def _write(self, staged: StagedAnswers) -> PublishedRelease:
         self._check_rows(staged.release)
         place, release = staged.staging.place, self.executor.load(staged.release)
+        confidence, files = self.files.confidence, self.files
         with log_duration("store"):
-            tables = self.executor.write_tables(staged, release, self.confidence, self.run)
+            tables = self.executor.write_tables(staged, release, confidence, self.run)
             complete_folder(
-                place, release, staged.digest, tables, confidence=self.confidence, files=self.files
+                place, release, staged.digest, tables, confidence=confidence, files=files
             )
         with log_duration("publish"):
             earlier = self.output.publish(staged, replace=self.request.replace)

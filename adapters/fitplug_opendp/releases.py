@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from fitplug.files import MemoryPlace
 from fitplug.ledger import ChargeRequest, Entry, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.releases import Release
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.workload import check_confidence
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_are_tables,
@@ -30,6 +30,7 @@ from fitplug_opendp.folder_release import FolderPublication
 from fitplug_opendp.noise_source import NoiseSource
 from fitplug_opendp.output import Output
 from fitplug_opendp.publication import Publication
+from fitplug_opendp.release_files import ReleaseFiles
 from fitplug_opendp.release_request import ReleaseRequest, find_charge
 from fitplug_opendp.staging import StagedAnswers, Staging
 
@@ -39,7 +40,7 @@ def release_tables(
     tables: Tables,
     folder: str | os.PathLike[str] | None = None,
     *,
-    confidence: float = DEFAULT_CONFIDENCE,
+    files: Mapping[str, Any] | None = None,
     progress: Progress = None,
     **charge: Any,
 ) -> Release:
@@ -49,23 +50,22 @@ def release_tables(
         plan: The plan.
         tables: Exact counts that hold at least `plan.tables`.
         folder: The folder of the release; None for a release in memory.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
+        files: What the folder holds beside tables, as fields of `ReleaseFiles`.
         progress: How it is reported how many answers are drawn.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
-    check_confidence(confidence)
     check_are_tables(tables)
     request = ReleaseRequest(plan, CountedRows.from_tables(tables), **charge)
     if folder is None:
         check_limit(plan, tables)
-    return release_counts(request, lambda: tables, folder, confidence, progress)
+    return release_counts(request, lambda: tables, folder, ReleaseFiles(**(files or {})), progress)
 
 
 def release_counts(
     request: ReleaseRequest,
     find_tables: Callable[[], Tables],
     folder: str | os.PathLike[str] | None,
-    confidence: float,
+    files: ReleaseFiles,
     progress: Progress,
 ) -> Release:
     """Release exact counts in this process, which are found when nothing refuses the release.
@@ -77,15 +77,15 @@ def release_counts(
         request: The release.
         find_tables: Returns the exact counts.
         folder: The folder of the release; None for a release in memory.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
+        files: What the folder holds beside tables and answers.
         progress: How it is reported how many answers are drawn.
     """
     report = choose_report(progress, "drawing noise")
     if folder is None:
+        check_confidence(files.confidence)
         return release_in_memory(request, find_tables, report)
-    publication = FolderPublication.prepare(
-        request, Output.open(folder), ThisProcess(report), confidence=confidence
-    )
+    output = Output.open(folder)
+    publication = FolderPublication.prepare(request, output, ThisProcess(report), files)
     return publication.publish(lambda: WholeTables(request.plan, find_tables())).release
 
 

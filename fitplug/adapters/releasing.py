@@ -13,7 +13,7 @@ from fitplug.errors import InputError
 from fitplug.files import is_url
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.releases import Release
+from fitplug.releases import About, DisplayRequest, Release, Totals
 from fitplug.workload import DEFAULT_CONFIDENCE
 
 
@@ -30,6 +30,8 @@ def release(
     again: bool = False,
     replace: bool = False,
     confidence: float = DEFAULT_CONFIDENCE,
+    display: bool | Totals = False,
+    about: About | None = None,
     key_file: str | PathLike[str] | None = None,
     folder_options: Mapping[str, Any] | None = None,
     progress: Progress = None,
@@ -50,7 +52,7 @@ def release(
 
     **Into a folder**, the release happens exactly once. With a ledger, the same call finishes a
     run that was killed, or finds the finished folder, at no further cost. The folder is what
-    `Release.save` writes.
+    `fitplug run` writes: tables, answers, the plan, and a review.
 
     **From a source**, or with `client`, the release is made in parts of about a million answers,
     on threads or a cluster. If a part is drawn twice, the copy that is written first counts. A
@@ -82,6 +84,9 @@ def release(
             release is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target names none.
+        display: Whether the folder also has display tables, of consistent nonnegative numbers, or
+            the known totals that they keep, as for `Release.integers`.
+        about: What only the publisher knows, for the folder's review.
         key_file: The file of the secret of a release in parts, which is created if missing, and
             removed when the release is published. It must not lie next to the folder. By default
             it is in the account of this user, so only this user can finish the release, on this
@@ -118,6 +123,8 @@ def release(
     for_folder = {
         "again": again,
         "replace": replace,
+        "display": display,
+        "about": about,
         "key_file": key_file,
         "folder_options": folder_options,
         "client": client if is_counted else None,
@@ -135,7 +142,10 @@ def release(
         "again": again,
         "replace": replace,
     }
-    reported: dict[str, Any] = {"confidence": confidence, "progress": progress}
+    files: dict[str, Any] = {"ledger": ledger, "confidence": confidence, "about": about}
+    if display is not False:
+        files["display"] = DisplayRequest({} if display is True else display)
+    options: dict[str, Any] = {"files": files, "progress": progress}
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
         raise InputError(
@@ -154,6 +164,6 @@ def release(
         name = "release_tables"
     else:
         name = "release_source"
-        reported |= {"client": client, "key_file": key_file, "folder_options": folder_options}
-    made: Release = call_adapter(name, plan, source, folder, **reported, **charge)
+        options |= {"client": client, "key_file": key_file, "folder_options": folder_options}
+    made: Release = call_adapter(name, plan, source, folder, **options, **charge)
     return made

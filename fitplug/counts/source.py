@@ -108,9 +108,9 @@ class Source:
 
             Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or a table of Ibis; a
             dask.dataframe, or delayed frames of pandas, Polars or Arrow; a data set, Table or
-            RecordBatchReader of Arrow; a DataFrame of pandas or Polars, a LazyFrame of Polars or a
-            relation of DuckDB. Tables, readers, frames and relations are streams that one process
-            reads: they cannot be counted on a cluster.
+            RecordBatchReader of Arrow; a DataFrame of pandas or Polars, a LazyFrame of Polars, a
+            relation of DuckDB or any object with `__arrow_c_stream__`. Tables, readers, frames and
+            relations are streams that one process reads: they cannot be counted on a cluster.
         where: {column: value, or values}: count only rows that hold one of the values in each of
             these columns. Other rows do not use up a person's limit. The values of a column are
             strings, integers, booleans or dates, all of one type, which decides how the column is

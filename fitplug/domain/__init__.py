@@ -19,6 +19,7 @@ from fitplug.domain.encoder import MOST_NUMBER, OUTSIDE, TYPE_NAMES, Codes, Enco
 from fitplug.domain.hierarchy import Hierarchy
 from fitplug.domain.measure import MOST_SHARES, Measure, MeasureCodec
 from fitplug.domain.numbers import Bins, Integers
+from fitplug.domain.spec_form import SpecForm
 from fitplug.domain.texts import Texts
 from fitplug.domain.value_lookup import ValueLookup
 
@@ -45,6 +46,7 @@ __all__ = [
     "Integers",
     "Measure",
     "MeasureCodec",
+    "SpecForm",
     "Texts",
     "ValueLookup",
     "count_shares",

@@ -9,13 +9,17 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import entry_points
 from typing import Any
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.domain.attribute import CODECS, Attribute, Category, get_codec
+from fitplug.domain.attribute import CODECS, Attribute, Category, Codec, get_codec
 from fitplug.domain.categories import Categories
 from fitplug.domain.encoder import OUTSIDE
 from fitplug.errors import DomainError, suggest_nearest
+
+_KINDS_GROUP = "fitplug.attributes"
+"""The entry points by which other packages name the modules of their kinds of attributes."""
 
 
 @dataclass(frozen=True, init=False)
@@ -277,13 +281,25 @@ def make_attribute(given: Any) -> Attribute:
             f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
             f"or {forms[-1]}"
         )
-    for codec in reversed(CODECS.values()):  # a table of CodePrefix has the key `categories`, too
-        if any(name in given for name in codec.spec_form.names):
-            codec.spec_form.check(given)
-            return codec.from_spec(given)
+    codec = _find_codec(given)
+    if codec is None:
+        for module in entry_points(group=_KINDS_GROUP):
+            module.load()
+        codec = _find_codec(given)
+    if codec is not None:
+        codec.spec_form.check(given)
+        return codec.from_spec(given)
     key = next(iter(given), "")
     names = [name for codec in CODECS.values() for name in codec.spec_form.names]
     raise DomainError(f"unknown key {key!r}. {suggest_nearest(key, names)}")
+
+
+def _find_codec(spec: Mapping[str, Any]) -> type[Codec] | None:
+    """Find the kind of attribute that a table of a spec file describes, among those imported."""
+    for codec in reversed(CODECS.values()):  # a table of CodePrefix has the key `categories`, too
+        if any(name in spec for name in codec.spec_form.names):
+            return codec
+    return None
 
 
 def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str:

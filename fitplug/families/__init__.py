@@ -2,7 +2,7 @@
 
 from fitplug.families.analysis import (
     analyse_structure,
-    find_optimum_structure,
+    find_nearer_structure,
     find_substitute_structure,
 )
 from fitplug.families.base.dense_mechanism import (
@@ -72,7 +72,7 @@ __all__ = [
     "date_answers",
     "date_queries",
     "find_family",
-    "find_optimum_structure",
+    "find_nearer_structure",
     "find_substitute_structure",
     "is_causal",
     "list_measured_tables",

@@ -40,10 +40,14 @@ the optimum over the product of several dense attributes is found, in a few minu
 workloads the optimum of the product family, or of a tree, is found.
 """
 
-MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 2.5e9, 1e10, 40_000_000
+MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 5e9, 1e10, 40_000_000
 """Where there are more dense cells than the first, the most operations of an iteration, the most
 where the gap of the product family is large, and the most coefficients of all blocks together. The
 queries then have far fewer dimensions than cells, and the optimum takes about a minute."""
+
+MOST_TREE_WORK = 6e8
+"""The most operations of a sweep through one of several trees where the gap of the product family
+is large. The design then takes about a minute."""
 
 _ONCE = 1 / 12
 """The part of what all iterations take that cells take once, where they are many."""
@@ -122,14 +126,24 @@ def analyse_structure(
     return _build_product(matrices, ProductStructure)
 
 
-def find_optimum_structure(structure: Structure) -> Structure | None:
-    """Find the structure that holds the optimum in the place of a product, if it is affordable."""
+def find_nearer_structure(structure: Structure) -> Structure | None:
+    """Find the structure that may come nearer to the optimum than a product, if it is affordable.
+
+    It is that of the optimum, or of one of several trees over the cells of the others.
+    """
     if type(structure) is not ProductStructure:
         return None
-    workload, symmetric = structure.workload, structure.symmetric
-    subsets = _find_subsets(workload, symmetric)
-    matrices = MatrixStructure(workload, structure.unit, symmetric, subsets)
-    return matrices if _fits_widely(matrices, MOST_AGAIN) else None
+    workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
+    matrices = MatrixStructure(workload, unit, symmetric, _find_subsets(workload, symmetric))
+    if _fits_widely(matrices, MOST_AGAIN):
+        return matrices
+    trees = [
+        TreeStructure(workload, unit, symmetric, matrices.subsets, name, True)
+        for name in _list_trees(workload, symmetric)
+        if _fits_beside(workload, symmetric, name)
+    ]
+    tree = min(trees, key=_estimate_tree_work, default=None)
+    return tree if tree is not None and _estimate_tree_work(tree) <= MOST_TREE_WORK else None
 
 
 def _build_persons(
@@ -235,12 +249,28 @@ def _has_many_nodes(pairs: PairStructure, tree: str) -> bool:
 
 def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
     """Find the attribute that is a tree, if there is one and the others are small enough."""
-    asymmetric = [name for name in workload.attributes if name not in symmetric]
-    trees = [name for name in asymmetric if is_tree(workload, name)]
-    if len(trees) != 1:
-        return None
-    others = [name for name in asymmetric if name != trees[0]]
-    return trees[0] if math.prod(get_shape(workload.domain, others)) <= MOST_DENSE else None
+    trees = _list_trees(workload, symmetric)
+    return trees[0] if len(trees) == 1 and _fits_beside(workload, symmetric, trees[0]) else None
+
+
+def _estimate_tree_work(structure: TreeStructure) -> float:
+    """Estimate the operations of a sweep through a tree: of each node the cube of its cells."""
+    nodes = np.bincount(to_positions(structure.tree.depths)).astype(np.float64)
+    sizes = [np.array([float(one.size) for one in classes]) for classes in structure.classes]
+    return float(sum(nodes[: len(cells)] @ cells**3 for cells in sizes))
+
+
+def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
+    """List the attributes that are trees and not symmetric, the one of most leaves first."""
+    names = [name for name in workload.attributes if name not in symmetric]
+    trees = [name for name in names if is_tree(workload, name)]
+    return sorted(trees, key=lambda name: -workload.domain[name].size)
+
+
+def _fits_beside(workload: Workload, symmetric: Sequence[str], tree: str) -> bool:
+    """Tell whether the other attributes that are not symmetric have few enough cells."""
+    others = [name for name in workload.attributes if name not in (*symmetric, tree)]
+    return math.prod(get_shape(workload.domain, others)) <= MOST_DENSE
 
 
 def _build_tree(

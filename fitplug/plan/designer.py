@@ -14,7 +14,7 @@ from fitplug.families import (
     IntegerStrategy,
     Structure,
     certify_bound,
-    find_optimum_structure,
+    find_nearer_structure,
     find_substitute_structure,
     meets_targets,
 )
@@ -27,8 +27,8 @@ from fitplug.workload import ONE_RECORD, Unit, Workload
 
 _LOG = logging.getLogger("fitplug.design")
 
-_WIDE_GAP = 0.02
-"""The gap of Delta from which a slower way to the optimum is tried, where there is one."""
+_WIDE_GAP = 0.005
+"""The gap of rho above which a slower way to the optimum is tried, where there is one."""
 
 _ULPS = 64
 _OUT_OF_RANGE = "the targets and the budget exceed the range of floats. Rescale the queries."
@@ -164,13 +164,13 @@ def _design_plan(request: DesignRequest) -> Plan:
         if substitute is None:
             raise
         return _design_structure(request, substitute)
-    if plan.privacy_cost <= plan.lower_bound * (1 + _WIDE_GAP) or plan.ended == "stopped":
+    if plan.gap <= max(_WIDE_GAP, request.tolerance) or plan.ended == "stopped":
         return plan
-    optimum = find_optimum_structure(structure)
-    if optimum is None:
+    nearer = find_nearer_structure(structure)
+    if nearer is None:
         return plan
     try:
-        return min(plan, _design_structure(request, optimum), key=lambda one: one.gap)
+        return min(plan, _design_structure(request, nearer), key=lambda one: one.gap)
     except (DesignError, WorkloadError):
         return plan
 

@@ -27,7 +27,7 @@ from fitplug.releases.display_parts import (
 )
 from fitplug.releases.display_tables import DisplayTables
 from fitplug.releases.folder import (
-    MoreFiles,
+    RECORD,
     complete_folder,
     open_display,
     read_digest,
@@ -36,6 +36,7 @@ from fitplug.releases.folder import (
     write_tables,
 )
 from fitplug.releases.folder_publication import publish_folder
+from fitplug.releases.invariants import Totals
 from fitplug.releases.linear_combinations import read_combination
 from fitplug.releases.manifest import (
     MANIFEST,
@@ -93,6 +94,7 @@ __all__ = [
     "MANIFEST",
     "MEASURES",
     "PLAN",
+    "RECORD",
     "RESULT_COLUMNS",
     "About",
     "AnswersPart",
@@ -105,7 +107,6 @@ __all__ = [
     "Estimates",
     "Intervals",
     "Limited",
-    "MoreFiles",
     "PartedAnswers",
     "PartialRelease",
     "Period",
@@ -117,6 +118,7 @@ __all__ = [
     "Stride",
     "TablePart",
     "TableSlice",
+    "Totals",
     "TruncationLoss",
     "WrittenPart",
     "check_names",

@@ -194,13 +194,13 @@ def complete_folder(
     record: Mapping[str, Any] = {}
     contents = {ANSWERS_MANIFEST: manifest, TABLES: content, PLAN: plan}
     display = display if files is None else files.display
+    written = decode_tables(folder, release.plan.workload, content)
+    readable = replace(release, tables=written)  # estimates in parts are read from there
     if display is not None:
-        written = decode_tables(folder, release.plan.workload, content)
-        readable = replace(release, tables=written)  # estimates in parts are read from there
         contents[DISPLAY] = write_display(folder, readable, display, answers_digest, confidence)
     if files is not None:
-        files.add_files(folder, release)
-        record = files.describe(release)
+        files.add_files(folder, readable)
+        record = files.describe(readable)
     header = dict(record) | {
         "kind": _KIND,
         "format": _FORMAT,

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from fitplug.display import format_up
 from fitplug.releases.combination import estimate, estimate_all, estimate_each
@@ -41,7 +41,7 @@ class Release(ReleaseTables):
     """
 
     @overload
-    def estimate(self, asked: Mapping[str, npt.ArrayLike]) -> Estimate: ...
+    def estimate(self, asked: Mapping[str, ArrayLike]) -> Estimate: ...
     @overload
     def estimate(self, asked: str) -> EstimatedNumber: ...
     def estimate(self, asked: CombinationLike) -> EstimatedNumber:

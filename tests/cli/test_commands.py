@@ -25,7 +25,7 @@ import pytest
 import fitplug as fp
 from fitplug.releases.tables import MEASURES
 from fitplug_cli.render import read_counts
-from fitplug_cli.render.csv_tables import count_table_decimals
+from fitplug_opendp.csv_tables import count_table_decimals
 from tests.helpers.command_line import (
     COST,
     SPEC,

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fitplug as fp
-from fitplug_cli.render import csv_tables
+from fitplug_opendp import csv_tables
 from fitplug_opendp.output import estimate_size
 from tests.helpers.command_line import SPEC, fitplug, make
 

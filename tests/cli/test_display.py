@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import fitplug as fp
 from tests.helpers.command_line import fitplug
 
 ROWS = "sex,age\n" + "".join(f"{'fm'[k % 2]},{k % 5}\n" for k in range(40))
@@ -49,6 +50,9 @@ def write(folder, display):
 def test_they_are_written_shown_and_verified(folder):
     spec = write(folder, '{ totals = { total = 40, "people[age >= 5]" = 0 } }')
     assert "integers, biased; totals kept: 2" in fitplug("report", spec).out
+    assert "totals kept: 2" in json.loads(fitplug("report", spec, "--json").out)["display"]
+    fitplug("report", spec, "-o", folder / "report.html")
+    assert "integers, biased; totals kept: 2" in (folder / "report.html").read_text()
     assert fitplug("run", spec).code == 0
     out = folder / "out"
     names = {path.name for path in out.iterdir()}
@@ -79,7 +83,7 @@ def test_they_are_written_shown_and_verified(folder):
 def test_parts(folder):
     spec = write(folder, "true\nparts = true")
     assert fitplug("run", spec).code == 0
-    assert not (folder / "out" / "people.display.csv").exists()
+    assert (folder / "out" / "people.display.csv").exists()
     assert "follow from the answers" in fitplug("verify", folder / "out").out
 
 
@@ -106,3 +110,49 @@ def test_releases_without_them(folder):
     failed = fitplug("show", folder / "out", "--display")
     assert failed.code == 2
     assert "no display tables. Set [output] display = true" in failed.err
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_python_writes_the_folder_of_the_command_line(folder, counted):
+    spec = write(folder, "{ totals = { total = 40 } }")
+    assert fitplug("run", spec).code == 0
+    out, again = folder / "out", folder / "again"
+    plan = fp.Plan.load(out / "plan.npz")
+    data = fp.count(folder / "rows.csv", plan) if counted else folder / "rows.csv"
+    ledger = fp.Ledger(folder / "epsilon.db", epsilon=9, delta=1e-6)
+    about = fp.About(name="Forty people")
+    fp.release(plan, data, again, ledger=ledger, display={"total": 40}, about=about)
+    assert list_files(again) == list_files(out)
+    first, second = (json.loads((one / "release.json").read_text()) for one in (out, again))
+    assert second.keys() == first.keys()
+    assert second["delta"] == 1e-6
+    assert "Forty people" in (again / "review.md").read_text()
+    assert fitplug("verify", again, "--ledger", folder / "epsilon.db").code == 0
+    edited = again / "people.csv"
+    edited.write_text(edited.read_text().replace("3", "4"))
+    assert fitplug("verify", again).code == 1
+
+
+def list_files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_saved_release_verifies_without_csv_tables(folder):
+    domain = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 9)})
+    plan = fp.design(fp.Workload(domain, [fp.total(std=2)]), unit=fp.AddRemove())
+    release = fp.release(plan, folder / "rows.csv")
+    release.save(folder / "saved")
+    assert "release.json agrees" in fitplug("verify", folder / "saved").out
+
+
+def test_python_refuses_display_tables_before_the_charge(folder):
+    domain = fp.Domain({"sex": ["f", "m"], "age": fp.Integers(0, 9)})
+    plan = fp.design(fp.Workload(domain, [fp.total(std=2)]), unit=fp.AddRemove())
+    ledger = fp.Ledger(folder / "budget.db", rho=1)
+    for data in (folder / "rows.csv", fp.count(folder / "rows.csv", plan)):
+        with pytest.raises(fp.WorkloadError, match="no nonnegative histogram"):
+            fp.release(plan, data, folder / "out", ledger=ledger, display={"total": -1})
+        with pytest.raises(fp.InputError, match="display needs a release into a folder"):
+            fp.release(plan, data, ledger=ledger, display=True)
+    assert ledger.spent == 0
+    assert not (folder / "out").exists()

@@ -14,6 +14,7 @@ import fitplug_export as fpe
 from fitplug.releases import write_folder
 from tests.helpers import people
 from tests.helpers.command_line import fitplug, tree
+from tests.helpers.third_party import install, write_lines
 
 
 @pytest.fixture(scope="module", params=[2**20, 7], ids=["whole", "parts"])
@@ -68,6 +69,19 @@ def test_dimensions_codes_and_dataflows_are_options(stored, tmp_path):
         dataflows={group.name: "ESTAT:DF(1.0)"},
     )
     assert_equal_tables(tmp_path / "own", tmp_path / "sdmx")
+
+
+def test_formats_of_other_packages(stored, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(install(tmp_path / "packages"))
+    output = ["--output", tmp_path / "lines"]
+    ran = fitplug("export", stored, "--format", "lines", *output)
+    assert (ran.code, ran.err) == (0, "")
+    write_lines(fp.Release.load(stored), tmp_path / "own")
+    assert_equal_tables(tmp_path / "own", tmp_path / "lines")
+    ran = fitplug("export", stored, "--format", "line", *output)
+    assert "Unknown --format 'line'. Use sdmx-csv, frictionless or lines." in ran.err
+    ran = fitplug("export", stored, "--format", "lines", "--agency", "X", *output)
+    assert "need --format sdmx-csv" in ran.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_large_releases_and_those_into_stores_are_made_in_parts(
     monkeypatch, tmp_path, output, most, expected
 ):
     if most is not None:
-        monkeypatch.setattr("fitplug_cli.spec.sections._MOST_VALUES", most)
+        monkeypatch.setattr("fitplug_opendp.release_files._MOST_VALUES", most)
     spec = load_spec(make(tmp_path, SPEC.replace('path = "release/"', output)))
     plan = fp.design(spec.workload, rho=1.0, unit=fp.AddRemove())
     assert spec.output.is_in_parts(plan) is expected

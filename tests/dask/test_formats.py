@@ -21,7 +21,7 @@ import fitplug_dask as fpd
 from fitplug.domain import OUTSIDE, Attribute, get_codec
 from fitplug.errors import DataError
 from fitplug_dask.encoding import ColumnEncoder, classify_type, explain_mismatch
-from fitplug_dask.encoding.stored_values import encode_text, encode_texts
+from fitplug_dask.encoding.stored_values import encode_folder_texts, encode_texts
 from fitplug_dask.files import csv_text
 from fitplug_dask.kernel import reading
 from fitplug_dask.loops import locate
@@ -420,6 +420,5 @@ def test_dates_as_texts() -> None:
     texts = ["1970-01-01", "1970-01-02 10:30", "1969-12-31T23:59:59.9", "1970-1-1", "1970-13-01"]
     texts += ["1970-01-01Z", "19700101", "", "1970-01-01 10:30+01:00"]
     assert encode_texts(get_codec(DAYS), [*texts, None]).tolist() == [2, 3, 1, 2, *[-1] * 4, 2, -1]
-    assert encode_text(get_codec(DAYS), "1970-01-02") == 3
-    assert encode_text(get_codec(DAYS), "yesterday") is None
-    assert encode_text(get_codec(DAYS), None) == OUTSIDE
+    spelled = encode_folder_texts(get_codec(DAYS), ["1970-01-02", "yesterday", None])
+    assert spelled == [3, None, OUTSIDE]

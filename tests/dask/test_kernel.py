@@ -72,13 +72,13 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
     wanted = sorted(tables)
     joints = choose_joint_tables(DOMAIN, wanted)
     used = DOMAIN.ordered(tuple({name for joint in joints for name in joint}))
-    keys = {n: int(rng.integers(DOMAIN[n].size)) for n in used if n in shared}
-    columns = [n for n in used if n not in keys]
+    folders = [n for n in used if n in shared]
+    columns = [n for n in used if n not in shared]
     # Some columns without any value outside, which are counted without looking at rows again.
     pools = {n: VALUES[n] if rng.random() < 0.5 else VALUES[n][:2] for n in columns}
     expected = {t: np.zeros(get_shape(DOMAIN, t), np.int64) for t in wanted}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_BLOCK_ROWS", block)
+        patch.setattr(counters, "BLOCK_ROWS", block)
         if not compiled:
             for name in ("locate", "increment", "increment_pairs"):
                 patch.setattr(loops, name, getattr(numpy_loops, name))
@@ -92,13 +92,17 @@ def test_every_batch_reaches_the_cells_that_counting_one_by_one_says(
                 for c, v in drawn.items()
             }
             arrays = [pa.array(drawn[c]).cast(TYPES[c]) for c in columns]
+            keys: dict[str, Any] = {f: int(rng.integers(DOMAIN[f].size)) for f in folders}
             if not columns:
                 counting.take_identical_rows(n, keys)
             else:
+                if rng.random() < 0.5:  # rows of several folders
+                    keys = {f: rng.integers(DOMAIN[f].size, size=n) for f in folders}
                 batch = pa.RecordBatch.from_arrays(arrays, names=columns)
                 counting.take_batch(batch, columns, keys)
+            codes |= {f: np.broadcast_to(keys[f], n) for f in folders}
             for row in range(n):
-                cells = {**keys, **{c: int(codes[c][row]) for c in columns}}
+                cells = {name: int(codes[name][row]) for name in used}
                 if min(cells.values(), default=0) >= 0:
                     for t in wanted:
                         expected[t][tuple(cells[name] for name in t)] += 1

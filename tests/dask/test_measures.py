@@ -146,7 +146,7 @@ def test_every_batch_reaches_the_shares_that_the_core_counts(
     columns["pay"] = convert_values(columns["pay"], float)
     read = [n for n in columns if (n in used or n == "n" or n == "sex") and n not in keys]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_BLOCK_ROWS", block)
+        patch.setattr(counters, "BLOCK_ROWS", block)
         if not compiled:
             for name in ("locate", "increment", "increment_pairs", "add_weights", "add_shares"):
                 patch.setattr(loops, name, getattr(numpy_loops, name))

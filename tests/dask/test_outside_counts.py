@@ -17,7 +17,7 @@ from pyarrow import csv, feather
 import fitplug as fp
 from fitplug.counts import OutsideCounts
 from fitplug.errors import BudgetError, TablesError
-from fitplug_dask.kernel import outside_counter
+from fitplug_dask.kernel import counters
 from fitplug_dask.request import Request
 
 DOMAIN = fp.Domain(
@@ -122,7 +122,7 @@ def test_frames_are_counted_as_in_memory(table: pa.Table) -> None:
 def test_folders_outside_the_domain_are_counted(tmp_path: Path) -> None:
     """Their files are not read where only tables are counted; filters still leave files out."""
     plan, parts = design("several tables"), []
-    for sex in ("1", "m", "__HIVE_DEFAULT_PARTITION__"):
+    for sex in ("1", "2", "m", "__HIVE_DEFAULT_PARTITION__"):
         for level in ("x", "y"):
             part = people(60 + len(parts)).drop_columns(["sex", "level"])
             folder = tmp_path / f"sex={sex}" / f"level={level}"
@@ -159,7 +159,7 @@ def test_files_of_no_column_but_a_folder(tmp_path: Path) -> None:
 def test_large_files_are_counted_block_by_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outside_counter, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(counters, "BLOCK_ROWS", 64)
     plan, table = design("measures"), people(2000)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=900)
     assert fp.count(tmp_path, plan).outside == expect(plan, table)

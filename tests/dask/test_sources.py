@@ -17,6 +17,7 @@ import duckdb
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
@@ -25,6 +26,7 @@ import pytest
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import DataError, DomainError, TablesError
+from fitplug_dask import request as requests
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, count_partition, reading
 from fitplug_dask.kernel.partitions import FileSlice, Partition
@@ -190,6 +192,44 @@ def test_a_hive_value_outside_the_domain_leaves_every_table(tmp_path: Path) -> N
     np.testing.assert_array_equal(counted["sex", "state"], [[1, 3], [1, 3]])
     np.testing.assert_array_equal(counted["sex"], [4, 4])
     np.testing.assert_array_equal(fpd.count(tmp_path, (domain, [("sex",)]))["sex"], [6, 6])
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weight": "weight"},
+        {"where": {"sex": "1"}},
+        {"person": "id", "person_key": bytes(16), "unit": fp.AddRemove(2)},
+    ],
+)
+def test_small_files_of_many_folders_are_counted_like_one_file(
+    tmp_path: Path, options: dict[str, Any], sharded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, n = np.random.default_rng(7), 900
+    rows = pa.table(
+        {
+            "state": rng.choice(["01", "02", "03", "04"], n),
+            "pay": rng.integers(0, 4, n),
+            "sex": pa.array(rng.choice(["1", "2", "3"], n), mask=rng.random(n) < 0.3),
+            "weight": rng.integers(0, 5, n),
+            "id": rng.integers(0, 300, n),
+        }
+    )
+    pq.write_table(rows, tmp_path / "one.parquet")
+    folders = {"partitioning": ["state", "pay"], "partitioning_flavor": "hive"}
+    ds.write_dataset(rows, tmp_path / "many", format="parquet", **folders)
+    if sharded and "person" not in options:
+        monkeypatch.setattr(requests, "_TABLES_SHARE", 1e-9)
+        monkeypatch.setattr(requests, "_TABLE_BYTES", 0)
+    domain = fp.Domain({"state": ["01", "02", "03"], "pay": fp.Measure(0, 2), "sex": ["1", "2"]})
+    tables = [("state", "sex"), ("state", "pay"), ("pay", "sex"), ("sex",), ()]
+    many = count_rows(tmp_path / "many", (domain, tables), **options)
+    one = count_rows(tmp_path / "one.parquet", (domain, tables), **options)
+    for names in tables:
+        np.testing.assert_array_equal(many[names], one[names])
+    assert many[()] > 0
 
 
 def test_hive_booleans_numbers_and_huge_integers(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_every_row_reaches_its_cells_with_its_weight(
                 number = min(max(weights[row] or 0, 0), MOST) if weighted else 1
                 expected[t][tuple(codes[n] for n in t)] += number
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "_BLOCK_ROWS", block)
+        patch.setattr(counters, "BLOCK_ROWS", block)
         if not compiled:
             for name in ("locate", "increment", "increment_pairs"):
                 patch.setattr(loops, name, getattr(numpy_loops, name))

@@ -148,8 +148,8 @@ def describe_columns(rows: pa.Table) -> str:
         f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else SQL[kind]
         for kind in rows.schema.types
     )
-    named = zip(rows.column_names, kinds, strict=True)
-    return ", ".join(f'"{name}" {kind}' for name, kind in named)
+    quoted = (name.replace('"', '""') for name in rows.column_names)
+    return ", ".join(f'"{name}" {kind}' for name, kind in zip(quoted, kinds, strict=True))
 
 
 def load_duckdb(rows: pa.Table, folder: Path) -> Any:

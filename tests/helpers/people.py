@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 import fitplug as fp
-
-DOMAIN = fp.Domain(
-    {
-        "sex": ["1", "2"],
-        "age": fp.Integers(0, 5),
-        "income": fp.Bins([0, 10, 50]),
-        "place": fp.Hierarchy(
-            ["region", "city"], [("north", "ulm"), ("north", "kiel"), ("south", "rom")]
-        ),
-    }
-)
-
-
-@functools.cache
-def plan(records: int = 1) -> fp.Plan:
-    """Identity, prefix, ranges, all ranges, level, matrix, total, and targets of every kind."""
-    groups = [
-        fp.queries({"sex": "identity", "age": "prefix"}, std=5.0, name="pyramid"),
-        fp.queries(
-            {"age": fp.ranges([(2, 5), (4, 5)])}, moe=8.0, confidence=0.9, name="voting age"
-        ),
-        fp.queries({"place": "region", "sex": "total"}, std=4.0, name="regions"),
-        fp.marginal("place", "income", moe=20.0, confidence=0.9, simultaneous=True, name="cities"),
-        fp.queries({"age": "all_ranges"}, std=9.0, name="spans"),
-        fp.queries({"sex": [[1.0, -1.0], [0.5, 0.25]]}, std=3.0, name="weighted"),
-        fp.total(std=3.0),
-    ]
-    return fp.design(fp.Workload(DOMAIN, groups), unit=fp.AddRemove(records), tolerance=1e-2)
+from fitplug.testing.exports import PEOPLE as DOMAIN
+from fitplug.testing.exports import plan_people as plan
 
 
 def histogram() -> np.ndarray:

@@ -20,6 +20,7 @@ from fitplug.errors import BudgetError, DataError, InputError, TablesError
 from fitplug_ibis import codes, count, counting
 from fitplug_ibis.codes import find_runs
 from tests.helpers.databases import DOMAIN, TABLES, load_duckdb, load_sqlite, make_rows
+from tests.helpers.third_party import Angles
 
 pytestmark = [
     # Of PySpark, about pandas 3.
@@ -238,6 +239,13 @@ def test_sqlite_has_no_measures_of_dates(tmp_path: Path) -> None:
     domain = fp.Domain({"born": fp.Measure("2000-01-01", "2000-12-31")})
     with pytest.raises(DataError, match="SQLite stores as text"):
         count(table, (domain, [("born",)]))
+
+
+def test_kinds_of_other_packages_are_refused(tmp_path: Path) -> None:
+    """Their cells may hold other values than those that tables show."""
+    table = load_duckdb(make_rows(5), tmp_path)
+    with pytest.raises(DataError, match="attribute 'age' is of the kind Angles"):
+        count(table, (fp.Domain({"age": Angles(4)}), [("age",)]))
 
 
 def test_no_error_or_log_has_a_value(

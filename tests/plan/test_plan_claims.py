@@ -37,6 +37,7 @@ from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.plan.plan_file import describe_strategy
 from fitplug.plan.verification import check_privacy
+from fitplug.testing.plans import check_plan, find_least_objective
 from tests.helpers.chains import ask_chain
 from tests.helpers.person_trees import build_months, design_person_tree
 from tests.helpers.plan_checker import find_code
@@ -48,7 +49,6 @@ from tests.helpers.plans import (
     symmetric_workload,
 )
 from tests.helpers.tree_plans import design_tree
-from tests.helpers.true_claims import assert_claims_hold, find_least_objective
 
 PLANS: dict[str, Callable[[], fp.Plan]] = {
     "dense": people_plan,
@@ -294,7 +294,7 @@ def test_what_is_edited_is_refused_or_true(
     write_with_digest(path, header, arrays)
     assert fp.Plan.load(path).digest == plan.digest
     assert find_code(path) == (0 if type(plan.structure) in CHECKED else 3)
-    assert_claims_hold(plan)
+    check_plan(plan)
     # What bounds the cost of all mechanisms from below does so whatever the integers are.
     is_quick = plan.workload.cell_count <= QUICK_CELLS
     least = find_least_objective(plan) if is_quick or edit is edit_words else np.inf
@@ -322,7 +322,7 @@ def test_what_is_edited_is_refused_or_true(
         assert loaded.rho_exact == plan.rho_exact or loaded.overstatement, what
         assert loaded.lower_bound <= least * (1 + 1e-5), what
         if (claims := identify(loaded)) not in shown:
-            assert_claims_hold(loaded)
+            check_plan(loaded)
             shown.add(claims)
     assert refused > 2 * kept > 0
 
@@ -340,7 +340,7 @@ def test_false_claims_are_recognised(plan: fp.Plan, field: str, change: Any) -> 
     """The test above would see what a verification that believes the file lets through."""
     strategy = dataclasses.replace(plan.strategy, **{field: change(getattr(plan.strategy, field))})
     with pytest.raises(AssertionError):
-        assert_claims_hold(dataclasses.replace(plan, strategy=strategy))
+        check_plan(dataclasses.replace(plan, strategy=strategy))
 
 
 def test_fewer_records_claimed_are_refused_when_loading(plan: fp.Plan, tmp_path: Path) -> None:

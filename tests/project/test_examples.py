@@ -9,21 +9,27 @@ import io
 from types import ModuleType
 
 import numpy as np
+import polars
 import pytest
 
 import fitplug as fp
+from fitplug import testing
 
-PUBLIC = {
-    name: getattr(fp, name)
-    for name in fp.__all__
-    if not isinstance(getattr(fp, name), ModuleType)
-    and not (inspect.isclass(getattr(fp, name)) and issubclass(getattr(fp, name), Exception))
-} | {
-    f"baselines.{name}": function
-    for name, function in vars(fp.baselines).items()
-    if inspect.isfunction(function) and function.__module__ == fp.baselines.__name__
-    if not name.startswith("_")
-}
+PUBLIC = (
+    {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
+    | {
+        name: getattr(fp, name)
+        for name in fp.__all__
+        if not isinstance(getattr(fp, name), ModuleType)
+        and not (inspect.isclass(getattr(fp, name)) and issubclass(getattr(fp, name), Exception))
+    }
+    | {
+        f"baselines.{name}": function
+        for name, function in vars(fp.baselines).items()
+        if inspect.isfunction(function) and function.__module__ == fp.baselines.__name__
+        if not name.startswith("_")
+    }
+)
 
 METHODS = {
     f"{name}.{attribute}": method
@@ -53,7 +59,8 @@ def names(tmp_path) -> dict[str, object]:
     ledger = fp.Ledger(tmp_path / "ledger.db", rho=1.0)
     made = {"domain": domain, "workload": workload, "plan": plan, "tables": tables}
     release = fp.release(plan, tables)
-    return made | {"fp": fp, "np": np, "ledger": ledger, "release": release, "folder": tmp_path}
+    made |= {"fp": fp, "np": np, "fitplug": fp, "polars": polars}
+    return made | {"ledger": ledger, "release": release, "folder": tmp_path}
 
 
 @pytest.mark.parametrize("name", PUBLIC)

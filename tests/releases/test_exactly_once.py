@@ -20,6 +20,7 @@ from fitplug.ledger import ReleaseCharges
 from fitplug_dask.releases import release_source
 from fitplug_dask.series.counts import estimate_more_files
 from fitplug_opendp import executor, folder_release, output, publication
+from fitplug_opendp.release_files import ReleaseFiles
 from fitplug_opendp.release_request import log_duration
 from fitplug_opendp.staging import Staging
 from tests.helpers.killed_processes import run_script
@@ -248,7 +249,7 @@ class TestPublish:
         return fp.Ledger(tmp_path / "budget.db", rho=1.0)
 
     def test_room_is_looked_at_twice_before_the_charge(self, tmp_path, ledger, monkeypatch):
-        needed = output.estimate_size(PLAN)
+        needed = output.estimate_size(PLAN) + ReleaseFiles().estimate_size(PLAN)
         assert needed > 8 * PLAN.strategy.size + 24 * PLAN.workload.query_count
         free: list[int] = []
         monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**9, 0, free.pop(0)))

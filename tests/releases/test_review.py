@@ -19,7 +19,7 @@ import yaml
 import fitplug as fp
 from fitplug.releases.release import Release
 from fitplug.releases.review_texts import MISSING, format_markdown
-from fitplug_cli.render import release_record
+from fitplug_opendp import release_files
 
 # The schema of the OpenDP deployments registry, November 2026: the fields of each section.
 FIELDS = {
@@ -303,7 +303,7 @@ def test_the_review_says_what_ran():
 
 def test_files_hold_the_same(tmp_path):
     record = fp.review(fp.release(PLAN, tables(PLAN)), about=fp.About(name="Ü: 'x' # y"))
-    release_record.write_review(tmp_path, record)
+    release_files.write_review(tmp_path, record)
     text = (tmp_path / "review.yaml").read_text()
     assert yaml.safe_load(text) == record
     assert "mechanisms: |-\n" in text

@@ -19,9 +19,9 @@ import yaml
 from jsonschema import Draft7Validator
 
 import fitplug as fp
-from fitplug_cli.render import release_record
+from fitplug.testing.exports import make_release
+from fitplug_opendp import release_files
 from tests.helpers import people
-from tests.helpers.unusual_labels import release_public, release_sums
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT, "minItems": 1}
@@ -157,8 +157,8 @@ ABOUT = fp.About(
 CASES = {
     "people": (people.release, None),
     "all is said": (people.release, ABOUT),
-    "public totals": (release_public, ABOUT),
-    "sums": (release_sums, None),
+    "public totals": (lambda: make_release("public totals"), ABOUT),
+    "sums": (lambda: make_release("sums"), None),
     "backslashes": (lambda: release_named(r"a\b\*"), None),
 }
 
@@ -169,8 +169,8 @@ def text(request, tmp_path):
     make, about = CASES[request.param]
     published = datetime.date(2026, 3, 1)
     record = fp.review(make(), about=about, published=published, versions={"opendp": "0.16"})
-    release_record.write_review(tmp_path, record)
-    return (tmp_path / release_record.YAML).read_text(encoding="utf-8")
+    release_files.write_review(tmp_path, record)
+    return (tmp_path / release_files.YAML).read_text(encoding="utf-8")
 
 
 def test_a_review_passes_the_checks_of_the_registry(text):
@@ -181,7 +181,7 @@ def test_a_review_passes_the_checks_of_the_registry(text):
     styles = {token.style for token in yaml.scan(text) if hasattr(token, "style")}
     assert styles <= {None, "|", '"', "'"}
     assert not [one for one in list_texts(record) if re.search(r"\\\\[^()]", one)]
-    assert re.fullmatch(r"[a-z0-9_]+\.yaml", release_record.YAML)
+    assert re.fullmatch(r"[a-z0-9_]+\.yaml", release_files.YAML)
 
 
 def edit(record, path, value):

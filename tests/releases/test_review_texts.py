@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 import fitplug as fp
 from fitplug.releases.review_texts import format_markdown
-from fitplug_cli.render import release_record
+from fitplug_opendp import release_files
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -144,8 +144,8 @@ def test_random_texts_make_no_element(text: str) -> None:
 def test_yaml_gives_every_text_back(tmp_path: Path) -> None:
     for number, text in enumerate(HOSTILE):
         record = reviewed(text, tmp_path / f"{number}.db")
-        release_record.write_review(tmp_path, record)
-        assert yaml.safe_load((tmp_path / release_record.YAML).read_text("utf-8")) == record
+        release_files.write_review(tmp_path, record)
+        assert yaml.safe_load((tmp_path / release_files.YAML).read_text("utf-8")) == record
 
 
 @pytest.mark.slow

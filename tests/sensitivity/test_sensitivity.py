@@ -12,10 +12,10 @@ import fitplug as fp
 from fitplug.errors import PlanError
 from fitplug.sensitivity import AnswerPath, check_sensitivity, columns
 from fitplug.sensitivity.differences import sum_squares
+from fitplug.testing.plans import check_plan, measure_cost
 from fitplug_dask.releases import release_source
 from fitplug_dask.releases.executor import answer_in_parts
 from fitplug_dask.series.counts import answer_by_period
-from tests.helpers.brute_force import cost_by_brute_force
 from tests.helpers.unit_plans import CASES, DOMAIN, TABLES, UNITS, make_small_plan, plan_for
 
 
@@ -26,16 +26,11 @@ def plan(request):
 
 
 def test_all_neighbours_are_compared(plan):
-    found = check_sensitivity(AnswerPath.in_memory(plan))
-    assert found.is_complete
-    assert found.largest_squared == cost_by_brute_force(plan)
-    assert found.largest_squared <= plan.strategy.sensitivity_squared
-    if not plan.overstatement:
-        assert found.largest_squared == plan.strategy.sensitivity_squared
+    check_plan(plan)
 
 
 def test_a_search_and_a_sample_find_no_more_and_hardly_less(plan, monkeypatch):
-    most = cost_by_brute_force(plan)
+    most = measure_cost(plan)
     monkeypatch.setattr("fitplug.sensitivity.differences._MOST_LISTED", 0)
     assert check_sensitivity(AnswerPath.in_memory(plan)).largest_squared == most
     monkeypatch.setattr(columns, "_MOST_ENTRIES", 0)
@@ -126,7 +121,7 @@ def test_series_are_compared_by_their_own_path(unit):
 @pytest.mark.parametrize("release", [answer_in_parts, None], ids=["in parts", "in memory"])
 def test_of_large_plans_two_records_are_measured(plan, release, monkeypatch):
     monkeypatch.setattr("fitplug.sensitivity.check._LARGE_WORK", 0)
-    most = cost_by_brute_force(plan)
+    most = measure_cost(plan)
     path = AnswerPath.in_memory(plan)
     if release is not None:
         path = release(plan, plan.strategy.cut(3))

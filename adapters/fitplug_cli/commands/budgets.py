@@ -11,8 +11,8 @@ from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
+from fitplug_cli.render import read_release_record
 from fitplug_cli.render.json_records import compute_rho
-from fitplug_cli.render.release_record import read_release_record
 from fitplug_cli.spec import Spec
 from fitplug_opendp.staging import find_unknown_charge
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +18,20 @@ from fitplug_export import write_data_package, write_sdmx
 
 FORMATS = ("sdmx-csv", "frictionless")
 
+_GROUP = "fitplug.exports"
+"""The entry points by which other packages name their formats and functions that write them."""
+
 
 def export(
     folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
     output: Annotated[Path, typer.Option("--output", "-o", help="New or empty folder to write.")],
     export_format: Annotated[
-        str, typer.Option("--format", help="sdmx-csv or frictionless.", metavar="FORMAT")
+        str,
+        typer.Option(
+            "--format",
+            help="sdmx-csv, frictionless, or the format of another package.",
+            metavar="FORMAT",
+        ),
     ],
     agency: Annotated[
         str | None,
@@ -63,10 +72,13 @@ def export(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a release to SDMX or a data package. No data is read."""
+    """Convert a release to SDMX, a data package or another format. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
-    if export_format not in FORMATS:
-        raise InputError(f"Unknown --format {export_format!r}. Use {' or '.join(FORMATS)}.")
+    others = entry_points(group=_GROUP)
+    formats = (*FORMATS, *(name for name in sorted(others.names) if name not in FORMATS))
+    if export_format not in formats:
+        known = f"{', '.join(formats[:-1])} or {formats[-1]}"
+        raise InputError(f"Unknown --format {export_format!r}. Use {known}.")
     is_sdmx = export_format == "sdmx-csv"
     of_sdmx = (agency, structure_version, dimensions or None, codes or None, dataflows or None)
     if not is_sdmx and any(given is not None for given in of_sdmx):
@@ -79,7 +91,9 @@ def export(
     check_confidence(confidence)
     release = Release.load(folder)
     if agency is None:
-        write_data_package(release, output, confidence=confidence)
+        is_ours = export_format in FORMATS
+        write = write_data_package if is_ours else others[export_format].load()
+        write(release, output, confidence=confidence)
     else:
         version = structure_version or "1.0.0"
         write_sdmx(

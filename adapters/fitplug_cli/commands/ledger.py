@@ -28,13 +28,13 @@ from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug_cli.options import CommandGroup, JsonOption, QuietOption, read_amount
 from fitplug_cli.render import (
     build_ledger_record,
-    neutralise_record,
     out,
     print_facts,
     print_json,
     print_table,
     set_up_output,
 )
+from fitplug_opendp.csv_tables import neutralise_record
 
 _COLUMNS = (
     "id",

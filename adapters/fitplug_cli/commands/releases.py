@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import glob
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fitplug.counts import Tables
-from fitplug.errors import LedgerError, TablesError, WorkloadError
+from fitplug.errors import InputError, LedgerError, TablesError, WorkloadError
 from fitplug.families import list_names
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
-from fitplug.releases import Release, check_request, review
+from fitplug.releases import check_request
 from fitplug_cli.commands.budgets import (
     check_first_charge,
     check_ledger_is_kept,
@@ -27,11 +29,6 @@ from fitplug_cli.render import (
     print_release,
     print_row_rules,
     read_counts,
-)
-from fitplug_cli.render.release_record import (
-    ReleaseFiles,
-    check_release_folder,
-    list_versions,
     read_release_record,
 )
 from fitplug_cli.spec import Spec, SpecError
@@ -39,6 +36,7 @@ from fitplug_opendp.count_checks import CountedRows, check_limit, check_tables
 from fitplug_opendp.executor import ThisProcess, WholeTables
 from fitplug_opendp.folder_release import FolderPublication, PublishedRelease
 from fitplug_opendp.output import Output
+from fitplug_opendp.release_files import ReleaseFiles
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 
 _MOST_DIGITS = 19
@@ -195,8 +193,7 @@ def _publish_whole(
             make_request(spec, plan, options, ledger),
             Output.open(spec.output_dir),
             ThisProcess(),
-            confidence=spec.output.confidence,
-            files=make_release_files(spec, plan, ledger),
+            make_release_files(spec, ledger),
         )
     tables = None
     if publication.needs_counts:
@@ -243,8 +240,7 @@ def _publish_in_parts(
             Output.open(spec.output_location, spec.output.storage_options),
             client,
             lambda done, total: bar.show(done / total if total else 1.0),
-            spec.output.confidence,
-            make_release_files(spec, plan, ledger),
+            make_release_files(spec, ledger),
             key_file=None if ledger is None else spec.key_file,
         )
     return published, state, ledger
@@ -299,36 +295,47 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         )
 
 
-def make_release_files(spec: Spec, plan: Plan, ledger: Ledger | None) -> ReleaseFiles:
-    """Make the files that the command line adds to a release folder.
+def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
+    """Say what the folder of a release holds beside tables and answers.
 
     Args:
         spec: The spec.
-        plan: Its plan.
         ledger: The ledger that the review describes; None if there is none.
     """
     return ReleaseFiles(
+        ledger,
         spec.output.confidence,
         spec.privacy.delta,
-        lambda release: _review_release(spec, release, ledger),
+        spec.about.about,
         spec.output.spreadsheet_safe,
-        has_csv=not spec.output.is_in_parts(plan),
-        display=spec.output.display_request,
+        spec.output.display_request,
     )
 
 
-def _review_release(spec: Spec, release: Release, ledger: Ledger | None) -> dict[str, Any]:
-    """Make the review of a release, without the ledger if it can no longer be read."""
-    keywords: dict[str, Any] = {
-        "about": spec.about.about,
-        "delta": spec.privacy.delta,
-        "versions": list_versions(),
-        "display": spec.output.display_request is not None,
-    }
+def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
+    """Check that a release can be written into a folder.
+
+    Args:
+        directory: The folder, which need not exist.
+        others: Paths that must not contain the folder or be inside it, by what they are.
+
+    Raises:
+        InputError: If the folder cannot be written, or overlaps with another path.
+    """
     try:
-        return review(release, ledger=ledger, **keywords)
-    except LedgerError:
-        return review(release, **keywords)
+        directory.exists()  # raises OSError for an invalid name
+        parent = directory.absolute().parent
+        while not parent.exists():
+            parent = parent.parent
+    except OSError:
+        raise InputError(f"{directory} is not a valid folder name. Change [output] path.") from None
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{directory} is not writable. Change [output] path.")
+    here = directory.resolve()
+    for what, path in others.items():
+        there = path.resolve()
+        if here in (there, *there.parents) or there in here.parents:
+            raise InputError(f"{directory} overlaps with {what}, {path}. Change [output] path.")
 
 
 def check_display(spec: Spec, plan: Plan) -> None:

@@ -13,7 +13,7 @@ from fitplug.errors import InputError, OverBudget
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan, Relaxation, relax
 from fitplug.privacy import check_delta
-from fitplug.releases import Limited, choose_method
+from fitplug.releases import Limited
 from fitplug_cli.commands.budgets import find_budget_warning
 from fitplug_cli.commands.design import find_plan
 from fitplug_cli.files import PUBLIC, check_target, replace_file
@@ -82,6 +82,7 @@ def report(
             limited=limited,
             rows=None if spec is None else spec.source.rows,
             about=None if spec is None else spec.about.about,
+            display=None if spec is None else spec.output.display_request,
             compare=full or as_json or output is not None,
             progress=bar.show,
         )
@@ -98,9 +99,6 @@ def report(
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if output is None:
         print_report(facts, full=full)
-        if spec is not None and spec.output.display_request is not None:
-            kept = len(spec.output.display_request.totals)
-            print_facts(("display tables", f"{choose_method(plan)}, biased; totals kept: {kept}"))
         if not full:
             out.print("More: --full, or -o report.html for a page with plots.")
     else:

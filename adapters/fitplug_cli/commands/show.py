@@ -28,7 +28,6 @@ from fitplug.releases import (
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_cli.options import JsonOption, QuietOption
 from fitplug_cli.render import (
-    build_coverage_record,
     out,
     print_coverage,
     print_facts,
@@ -36,8 +35,9 @@ from fitplug_cli.render import (
     print_table,
     set_up_output,
 )
-from fitplug_cli.render.csv_tables import count_table_decimals, write_csv
 from fitplug_cli.render.messages import describe_not_counted
+from fitplug_opendp.csv_tables import count_table_decimals, write_csv
+from fitplug_opendp.release_files import build_coverage_record
 
 _DELTA = 1e-9
 

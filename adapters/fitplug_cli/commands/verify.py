@@ -16,11 +16,24 @@ from fitplug.files import LocalPlace
 from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_cost
-from fitplug.releases import DisplayParts, Release, open_display, read_digest, verify_display
+from fitplug.releases import (
+    RECORD,
+    DisplayParts,
+    Release,
+    open_display,
+    read_digest,
+    verify_display,
+)
 from fitplug_cli.options import JsonOption, QuietOption
-from fitplug_cli.render import open_progress_bar, print_facts, print_json, set_up_output
-from fitplug_cli.render.csv_tables import write_csv
-from fitplug_cli.render.release_record import RECORD, read_release_record
+from fitplug_cli.render import (
+    open_progress_bar,
+    print_facts,
+    print_json,
+    read_release_record,
+    set_up_output,
+)
+from fitplug_opendp.csv_tables import write_csv
+from fitplug_opendp.release_files import is_large
 
 _SQLITE = b"SQLite format 3\x00"
 
@@ -119,11 +132,14 @@ def _verify_display(location: str, display: DisplayParts) -> str:
 def _verify_files(folder: Path) -> str:
     """Check release.json and the CSV tables of a folder against its answers."""
     release, record = Release.load(folder), read_release_record(LocalPlace(folder))
+    if "groups" not in record and not any(folder.glob("*.csv")):  # as `Release.save` writes it
+        return f"{RECORD} agrees with the release"
     expected: dict[str, Any] = {"rho": release.rho, "plan_digest": release.plan.digest}
+    expected["groups"] = record.get("groups", [])
     wrong = next((key for key in expected if record.get(key) != expected[key]), None)
     if wrong is not None:
         raise InputError(f"{folder / RECORD} was edited: its {wrong} is not the release's.")
-    if release.parted_tables is not None:
+    if is_large(release.plan):
         return f"{RECORD} agrees with the release"
     display = open_display(folder)
     for entry in record["groups"]:

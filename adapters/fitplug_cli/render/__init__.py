@@ -1,6 +1,6 @@
 """What commands print and write: console output, JSON records, reports and files.
 
-Modules with slow imports are not imported here: `estimate_tables`, `release_record`, and those of a
+Modules with slow imports are not imported here: `estimate_tables`, and those of a
 plan's report, `facts`, `terminal` and `page`.
 """
 
@@ -19,14 +19,14 @@ from fitplug_cli.render.console import (
     warn,
 )
 from fitplug_cli.render.counts_file import read_counts, write_counts
-from fitplug_cli.render.csv_tables import find_formula_warning, neutralise_record
 from fitplug_cli.render.json_records import (
-    build_coverage_record,
     build_ledger_record,
     build_plan_record,
     build_preview_record,
+    read_release_record,
 )
 from fitplug_cli.render.messages import (
+    find_formula_warning,
     print_coverage,
     print_plan,
     print_preview,
@@ -37,14 +37,12 @@ from fitplug_cli.render.messages import (
 
 __all__ = [
     "ProgressBar",
-    "build_coverage_record",
     "build_ledger_record",
     "build_plan_record",
     "build_preview_record",
     "err",
     "find_formula_warning",
     "make_gap_reporter",
-    "neutralise_record",
     "open_progress_bar",
     "out",
     "print_coverage",
@@ -56,6 +54,7 @@ __all__ = [
     "print_row_rules",
     "print_table",
     "read_counts",
+    "read_release_record",
     "set_up_output",
     "warn",
     "warn_of_release",

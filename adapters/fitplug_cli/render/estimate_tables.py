@@ -20,7 +20,7 @@ from fitplug.releases import MEASURES
 from fitplug_cli.files import check_target, replace_file
 from fitplug_cli.inputs import PARQUET_SUFFIXES, CodeFile, NamedExpression
 from fitplug_cli.render.console import err, out, print_json, print_table
-from fitplug_cli.render.csv_tables import count_decimals, write_csv
+from fitplug_opendp.csv_tables import count_decimals, write_csv
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

@@ -16,7 +16,13 @@ from fitplug.domain import get_codec
 from fitplug.errors import DesignError, WorkloadError
 from fitplug.families import list_names
 from fitplug.plan import NEGLIGIBLE_GAP, GroupRow, Plan, describe_gap, estimate_saving, price_groups
-from fitplug.releases import About, Limited, describe_planned_population
+from fitplug.releases import (
+    About,
+    DisplayRequest,
+    Limited,
+    choose_method,
+    describe_planned_population,
+)
 from fitplug.workload import ReplaceOne
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.record_limits import Limit, compare_limits
@@ -145,6 +151,7 @@ class Facts:
         about: The publisher's description of the release.
         limited: Whether counting enforces the unit of privacy; None for a plan without a spec.
         rows: How rows are weighted and filtered (`Tables.rows`).
+        display: What display tables the release gets; None for none.
     """
 
     plan: Plan
@@ -154,6 +161,14 @@ class Facts:
     about: About
     limited: Limited | None = None
     rows: str | None = None
+    display: DisplayRequest | None = None
+
+    @property
+    def display_note(self) -> str | None:
+        """What the display tables hold, in a few words; None if there are none."""
+        if self.display is None:
+            return None
+        return f"{choose_method(self.plan)}, biased; totals kept: {len(self.display.totals)}"
 
     @property
     def population(self) -> str:
@@ -281,6 +296,7 @@ def collect_facts(
     limited: Limited | None = None,
     rows: str | None = None,
     about: About | None = None,
+    display: DisplayRequest | None = None,
     compare: bool = True,
     progress: Progress | None = None,
 ) -> Facts:
@@ -292,6 +308,7 @@ def collect_facts(
         limited: Whether counting enforces the unit of privacy.
         rows: How rows are weighted and filtered.
         about: The publisher's description of the release.
+        display: What display tables the release gets; None for none.
         compare: Whether to compare the plan with other mechanisms, which may take seconds.
         progress: A function of the share done and the current step.
     """
@@ -301,7 +318,7 @@ def collect_facts(
         report(i / len(_MECHANISMS), mechanism.name)
         usual.append(_compare_usual(plan, mechanism))
     groups = _collect_groups(plan)
-    return Facts(plan, delta, groups, tuple(usual), about or About(), limited, rows)
+    return Facts(plan, delta, groups, tuple(usual), about or About(), limited, rows, display)
 
 
 def _collect_groups(plan: Plan) -> tuple[Group, ...]:

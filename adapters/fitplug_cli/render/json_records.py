@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
+from contextlib import suppress
 from typing import Any
 
 from fitplug.counts import Preview
-from fitplug.domain import get_codec, list_measures
+from fitplug.files import Place
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan, describe_public_totals
-from fitplug.releases import Release
+from fitplug.releases import RECORD
+from fitplug_opendp.release_files import build_measures_record
 
 
 def compute_rho(plan: Plan) -> float:
@@ -51,37 +53,6 @@ def _describe_coverage(plan: Plan) -> dict[str, Any]:
     return {"coverage": {"attributes": list(plan.coverage.names), "std": float(stds.max())}}
 
 
-def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]:
-    """Build the record of the rows in no table, with their share of all rows, if counted."""
-    rows = []
-    for row in release.coverage():
-        record = {
-            "attribute": row.attribute,
-            "rows": row.rows.value,
-            "std": row.rows.std,
-            "moe": row.rows.moe(confidence),
-        }
-        if row.share is not None:
-            ends = row.share.interval(confidence)
-            named = zip(("share", "lower", "upper"), (row.share.value, *ends), strict=True)
-            # JSON has no infinities, which stand for a share that nothing is known of.
-            record |= {name: end if math.isfinite(end) else None for name, end in named}
-        rows.append(record)
-    return {"coverage": rows, "coverage_confidence": confidence} if rows else {}
-
-
-def build_measures_record(plan: Plan) -> dict[str, Any]:
-    """Build the record of a plan's measures and of rules no margin of error covers, if any."""
-    rules, domain = plan.workload.measure_rules, plan.domain
-    if not rules:
-        return {}
-    measures = list_measures(domain, plan.workload.attributes)
-    return {
-        "measures": {name: get_codec(domain[name]).spec() for name in measures},
-        "measure_rules": list(rules),
-    }
-
-
 def build_preview_record(preview: Preview) -> dict[str, Any]:
     """Build the record of a preview, with the number of rows to one digit."""
     names = ("files", "format", "left_out", "rows_are", "tasks", "threads", "cells", "memory")
@@ -100,3 +71,16 @@ def build_ledger_record(ledger: Ledger | None) -> dict[str, Any] | None:
         "spent": ledger.spent,
         "remaining": ledger.remaining,
     }
+
+
+def read_release_record(folder: Place) -> dict[str, Any]:
+    """Read release.json of a release.
+
+    Returns:
+        Its content and the folder; only the folder if there is no readable file, as in releases
+        that were not made by the command line.
+    """
+    record: Any = None
+    with suppress(OSError, ValueError):
+        record = json.loads(folder.read(RECORD))
+    return {"folder": str(folder), **(record if isinstance(record, dict) else {})}

@@ -31,9 +31,8 @@ from fitplug.releases import (
 )
 from fitplug.workload import DEFAULT_CONFIDENCE, Workload
 from fitplug_cli.render.console import out, print_facts, print_table, warn
-from fitplug_cli.render.csv_tables import find_formula_warning
-from fitplug_cli.render.json_records import build_preview_record
-from fitplug_cli.render.release_record import read_release_record
+from fitplug_cli.render.json_records import build_preview_record, read_release_record
+from fitplug_opendp.csv_tables import neutralise
 
 if TYPE_CHECKING:
     from fitplug.counts import Preview
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from fitplug_opendp.release_request import ReleaseState
 
 _MOST_VALUES = 3
-"""A message names at most this many values of a filter."""
+"""A message names at most this many values or labels."""
 
 
 def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
@@ -185,6 +184,41 @@ def warn_of_formulas(workload: Workload) -> None:
     warning = find_formula_warning(workload)
     if warning is not None:
         warn(warning)
+
+
+def find_formula_warning(workload: Workload) -> str | None:
+    """Warn of names and labels of a workload's tables that spreadsheets may run as formulas.
+
+    Labels come from the domain and are public.
+
+    Returns:
+        The warning; None if there is nothing to warn of.
+    """
+    by_attribute: dict[str, list[str]] = {}
+    for group in workload.groups:
+        for factor in group.factors:
+            texts = (factor.attribute, *factor.labels(workload.domain[factor.attribute]))
+            formulas = by_attribute.setdefault(factor.attribute, [])
+            formulas += [
+                text
+                for text in texts
+                if isinstance(text, str) and neutralise(text) != text and text not in formulas
+            ]
+    named = [f"{name!r} ({_name_some(texts)})" for name, texts in by_attribute.items() if texts]
+    if not named:
+        return None
+    shown = ", ".join(named[:_MOST_VALUES]) + (", ..." if len(named) > _MOST_VALUES else "")
+    return (
+        f"Spreadsheets may run labels of {shown} in the CSV tables as formulas. Set [output] "
+        "spreadsheet_safe = true to put an apostrophe before them."
+    )
+
+
+def _name_some(texts: list[str]) -> str:
+    """List the first few texts and the number of others."""
+    more = len(texts) - _MOST_VALUES
+    named = ", ".join(map(repr, texts[:_MOST_VALUES]))
+    return named if more <= 0 else f"{named} and {more:,} more"
 
 
 def print_release(

@@ -75,6 +75,7 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         not_counted=[
             describe_not_counted(facts.plan, facts.limited),
             *describe_coverage(facts.plan),
+            *([] if facts.display_note is None else [("display tables", facts.display_note)]),
         ],
         deltas=DELTAS,
         relaxed=f"{RELAXED - 1:.0%}",

@@ -34,6 +34,8 @@ def print_report(facts: Facts, *, full: bool) -> None:
         for sentence in (facts.population, facts.measure_note):
             if sentence:
                 out.print(sentence)
+    if facts.display_note is not None:
+        print_facts(("display tables", facts.display_note))
     if full:
         print_facts(("plan", facts.plan.digest))
 
@@ -167,6 +169,7 @@ def build_report_record(facts: Facts, relaxation: Relaxation | None) -> dict[str
         },
         "free": [dataclasses.asdict(free) for free in facts.free_counts],
         "usual_mechanisms": [dataclasses.asdict(usual) for usual in facts.usual_mechanisms],
+        "display": facts.display_note,
         "relaxation": None
         if relaxation is None
         else {"proportional": relaxation.proportional, "groups": dict(relaxation.groups)},

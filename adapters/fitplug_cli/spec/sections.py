@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -11,13 +10,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from fitplug.domain import get_shape
 from fitplug.families import LARGEST_WEIGHT
 from fitplug.ledger import make_budget
 from fitplug.numeric import read_exact_number
 from fitplug.plan import Plan
 from fitplug.releases import About, DisplayRequest
 from fitplug.workload import LEAST_CONFIDENCE
+from fitplug_opendp.release_files import is_large
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -137,10 +136,6 @@ class LedgerSection(_Section):
         return budget.total
 
 
-_MOST_VALUES = 2**24
-"""The most exact counts, and the most answers, of a release that one process makes as a whole."""
-
-
 class DisplaySection(_Section):
     """[output] display, where more is given than true.
 
@@ -191,13 +186,11 @@ class OutputSection(_Section):
     def is_in_parts(self, plan: Plan) -> bool:
         """Return whether the release of a plan is made in parts.
 
-        If the spec does not say so, it is where the path is in a store or the plan is large. The
-        memory of this machine has no part in it, as another machine may finish the release.
+        If the spec does not say so, it is where the path is in a store or the plan is large.
         """
         if self.parts is not None:
             return self.parts
-        cells = sum(math.prod(get_shape(plan.domain, names)) for names in plan.tables)
-        return self.is_url or max(cells, plan.strategy.size) > _MOST_VALUES
+        return self.is_url or is_large(plan)
 
 
 class AboutSection(_Section):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -71,19 +71,22 @@ def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
     return attribute.codes(np.array([*values, None], dtype=object)[:-1])
 
 
-def encode_text(attribute: Encoder, text: str | None) -> int | None:
-    """Return the code of the value that a folder's name spells.
+def encode_folder_texts(attribute: Encoder, texts: Sequence[str | None]) -> list[int | None]:
+    """Return the codes of the n values that folders' names spell.
 
     Returns:
-        The code; None if the text spells no value of the attribute's type, and the attribute has
+        Each code; None if the text spells no value of the attribute's type, and the attribute has
         no cell for such text.
     """
-    if text is None or (attribute.value_type is float and text.lower() == "nan"):
-        return attribute.null_code
-    read = attribute.count_days if isinstance(attribute, DatesCodec) else None
-    if (read or _PARSERS[attribute.value_type])(text) is None:
-        return None if attribute.null_code == OUTSIDE else attribute.null_code
-    return int(encode_texts(attribute, [text])[0])
+    codes: list[int | None] = encode_texts(attribute, texts).tolist()
+    if attribute.null_code != OUTSIDE:
+        return codes
+    days = attribute.count_days if isinstance(attribute, DatesCodec) else None
+    parse = days or _PARSERS[attribute.value_type]
+    return [
+        code if text is None or parse(text) is not None else None
+        for text, code in zip(texts, codes, strict=True)
+    ]
 
 
 def parse_text(value_type: type, text: str) -> Any:

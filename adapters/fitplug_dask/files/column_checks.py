@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from fitplug_dask.encoding import (
     classify_person_type,
     classify_type,
     describe_values,
-    encode_text,
+    encode_folder_texts,
     explain_form,
     explain_mismatch,
     explain_person_mismatch,
@@ -46,7 +46,8 @@ class WantedColumns:
         filters: What rows must hold.
         rules: How columns are read that no type alone says how to read.
         checks: What was found for the last few headers of each folder, so that it is found once.
-        codes: The codes of the values that folders' names spell.
+        codes: By attribute or filter, the codes of the texts that folders' names give it; None for
+            text that spells no value.
     """
 
     attributes: Mapping[str, Attribute]
@@ -57,7 +58,20 @@ class WantedColumns:
     checks: dict[Any, list[tuple[Header, dict[str, Any]]]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    codes: dict[Any, int] = field(default_factory=dict, repr=False, compare=False)
+    codes: dict[tuple[str, _Wording], dict[str | None, int | None]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def encode_folders(self, files: Iterable[SourceFile]) -> None:
+        """Encode what the folders of all files give, at once, as each call takes long."""
+        texts: dict[str, dict[str | None, None]] = {}
+        for key in {key for keys in {file.keys for file in files} for key in keys}:
+            texts.setdefault(key.name, {})[key.value] = None
+        for columns, wording in ((self.attributes, _DOMAIN), (self.filters, _FILTERS)):
+            for name, attribute in columns.items():
+                spelled = list(texts.get(self.rules.columns.get(name, name), ()))
+                codes = encode_folder_texts(get_codec(attribute), spelled)
+                self.codes[name, wording] = dict(zip(spelled, codes, strict=True))
 
 
 class _Wording(NamedTuple):
@@ -162,7 +176,7 @@ class _ColumnCheck:
 
     def __init__(self, file: SourceFile, header: Header, wanted: WantedColumns) -> None:
         self._file, self._header = file, header
-        self._rules, self._known_codes = wanted.rules, wanted.codes
+        self._rules, self._folder_codes = wanted.rules, wanted.codes
         self._schema = header.schema
         self.codes: dict[str, int] = {}
         self.stored: dict[str, str] = {}
@@ -178,10 +192,8 @@ class _ColumnCheck:
         key = self._find_folder_key(column)
         stored = self._find_stored(column)
         if key is not None:
-            known = (name, key.value, wording)
-            if known not in self._known_codes:
-                self._known_codes[known] = _encode_folder_key(key, attribute, wording)
-            self.codes[name] = self._known_codes[known]
+            code = self._folder_codes[name, wording][key.value]
+            self.codes[name] = _check_folder_code(code, key, attribute, wording)
             if stored is not None and self._schema is not None:
                 self._check_type(stored, attribute, wording)
                 self._repeated.append(RepeatedKey(stored, attribute.value_type, key.value))
@@ -338,8 +350,9 @@ class _ColumnCheck:
             listed = entry.columns[column]
             if listed.absent is not None:
                 raise DataError(f"{self._file.path}: column {column!r} {listed.absent}")
-            text = listed.shared[0] if listed.shared else None
-            return _encode_folder_key(FolderKey(column, text, self._file.path), attribute, wording)
+            key = FolderKey(column, listed.shared[0] if listed.shared else None, self._file.path)
+            (code,) = encode_folder_texts(attribute, [key.value])
+            return _check_folder_code(code, key, attribute, wording)
         raise self._make_missing_error(column)
 
     def _check_no_folder_key(self, name: str, subject: str) -> None:
@@ -385,9 +398,10 @@ class _ColumnCheck:
         return "Check the spelling, and that the first line names all columns, separated by commas."
 
 
-def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) -> int:
+def _check_folder_code(
+    code: int | None, key: FolderKey, attribute: Encoder, wording: _Wording
+) -> int:
     """Return the code of a folder's value. Raise DataError if it is no value of the attribute."""
-    code = encode_text(attribute, key.value)
     if code is None:
         raise DataError(
             f"folder {key.folder}: {wording.expects} {describe_values(attribute)} for "
@@ -395,18 +409,3 @@ def _encode_folder_key(key: FolderKey, attribute: Encoder, wording: _Wording) ->
             f"change {wording.change}."
         )
     return code
-
-
-def check_person_types(files: Sequence[CheckedFile]) -> None:
-    """Raise DataError if persons have several types, since "1" and 1 would be two persons."""
-    first: dict[str, tuple[str, str]] = {}
-    for file in files:
-        for name, kind in file.person_types:
-            if kind in (None, "null"):
-                continue
-            one, path = first.setdefault(name, (kind, file.display_path))
-            if one != kind:
-                raise DataError(
-                    f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}. "
-                    "Store person identifiers as one type."
-                )

@@ -28,7 +28,7 @@ from fitplug_dask.files.checked_file import (
     Header,
     ReadRowGroup,
 )
-from fitplug_dask.files.column_checks import WantedColumns, check_file, check_person_types
+from fitplug_dask.files.column_checks import WantedColumns, check_file
 from fitplug_dask.files.csv_text import (
     open_csv_row_groups,
     read_csv_header,
@@ -227,9 +227,25 @@ def take_snapshot(
         DataError: A file is missing, damaged, or of another schema; the first one is named.
     """
     wanted = WantedColumns(attributes, person, weight, filters, rules)
+    wanted.encode_folders(sources)
     files = tuple((check_all or check_on_threads)(partial(_check_file, wanted), sources))
-    check_person_types(files)
+    _check_person_types(files)
     return files
+
+
+def _check_person_types(files: Sequence[CheckedFile]) -> None:
+    """Raise DataError if persons have several types, since "1" and 1 would be two persons."""
+    first: dict[str, tuple[str, str]] = {}
+    for file in files:
+        for name, kind in file.person_types:
+            if kind in (None, "null"):
+                continue
+            one, path = first.setdefault(name, (kind, file.display_path))
+            if one != kind:
+                raise DataError(
+                    f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}. "
+                    "Store person identifiers as one type."
+                )
 
 
 def check_on_threads(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[CheckedFile]:

@@ -1,6 +1,15 @@
 """Kernel: the joint tables, the partitions of the rows, and how one task counts its partition."""
 
-from fitplug_dask.kernel.counters import Atom, Axis, MeasureReader, divide_records
+from fitplug_dask.kernel.counters import (
+    BLOCK_ROWS,
+    Atom,
+    Axis,
+    FolderCodes,
+    MeasureReader,
+    cut_blocks,
+    divide_records,
+    take_codes,
+)
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partitions import (
     LARGEST_SUM,
@@ -17,11 +26,13 @@ from fitplug_dask.kernel.reading import count_partition, read_partition
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault
 
 __all__ = [
+    "BLOCK_ROWS",
     "LARGEST_SUM",
     "OUT_OF_MEMORY",
     "Atom",
     "Axis",
     "Fault",
+    "FolderCodes",
     "Job",
     "MeasureReader",
     "PartialCounts",
@@ -30,9 +41,11 @@ __all__ = [
     "choose_fan_in",
     "choose_overflow_fault",
     "count_partition",
+    "cut_blocks",
     "cut_partitions",
     "divide_records",
     "estimate_memory",
     "make_empty_counts",
     "read_partition",
+    "take_codes",
 ]

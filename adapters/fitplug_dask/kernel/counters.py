@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,33 @@ from fitplug.domain import Attribute, Codes, get_codec
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.partitions import LARGEST_SUM
+
+FolderCodes: TypeAlias = Mapping[str, int | Codes]
+"""By attribute, the code that all rows share, or the codes (n,) of rows of several folders."""
+
+
+def take_codes(shared: FolderCodes, rows: Any) -> FolderCodes:
+    """Return the codes of some of the rows; `rows` is what NumPy takes as an index."""
+    return {name: one if isinstance(one, int) else one[rows] for name, one in shared.items()}
+
+
+BLOCK_ROWS = 2**16
+"""Rows counted at once: fewer cost more calls, more leave the cache."""
+
+
+def cut_blocks(
+    batch: Any, columns: Sequence[str], shared: FolderCodes
+) -> Iterator[tuple[int, dict[str, Any], FolderCodes]]:
+    """Cut an Arrow batch into blocks.
+
+    Yields:
+        The number n of rows of a block, at most BLOCK_ROWS; its columns, Arrow arrays (n,) by name;
+        and the codes of its rows on the other attributes.
+    """
+    for start in range(0, batch.num_rows, BLOCK_ROWS):
+        block = batch if batch.num_rows <= BLOCK_ROWS else batch.slice(start, BLOCK_ROWS)
+        arrays = {name: block.column(name) for name in columns}
+        yield block.num_rows, arrays, take_codes(shared, slice(start, start + BLOCK_ROWS))
 
 
 class MeasureReader:
@@ -39,16 +66,14 @@ class MeasureReader:
         """
         self._readers = {name: CodeReader(get_codec(one), rows) for name, one in measures.items()}
 
-    def read(
-        self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]
-    ) -> dict[str, Codes]:
+    def read(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> dict[str, Codes]:
         """Return the codes (rows,) of the rows of a block on each measure, valid until the next
         call; -1 for rows outside the domain.
 
         Args:
             rows: The number of rows.
             columns: Arrow arrays (rows,) by name.
-            shared: The codes of the other attributes, which all rows share.
+            shared: The codes of the other attributes.
         """
         return {
             name: reader.read(columns[name])
@@ -130,10 +155,6 @@ def add_shares(
     return len(cells)
 
 
-_BLOCK_ROWS = 2**16
-"""Rows counted at once: fewer cost more calls, more leave the cache."""
-
-
 class JointCounters:
     """The counts of each joint table, and the memory that finding cells takes.
 
@@ -185,10 +206,10 @@ class JointCounters:
         # Of a single table, the rows outside the domain are those outside the table.
         self._single_table = weight is None and len(self._atoms) == 1 and all(self._digits)
         self._single_table &= not used or (len(joints) == 1 and len(used) == 1)
-        self._combined = np.empty(_BLOCK_ROWS, dtype=np.int64)
-        self._zeros = np.zeros(_BLOCK_ROWS if used else 0, dtype=np.int64)
-        self._measure_reader = MeasureReader({n: attributes[n] for n in used}, _BLOCK_ROWS)
-        self._weight, self._weight_reader = weight, CodeReader(WEIGHT, _BLOCK_ROWS)
+        self._combined = np.empty(BLOCK_ROWS, dtype=np.int64)
+        self._zeros = np.zeros(BLOCK_ROWS if used else 0, dtype=np.int64)
+        self._measure_reader = MeasureReader({n: attributes[n] for n in used}, BLOCK_ROWS)
+        self._weight, self._weight_reader = weight, CodeReader(WEIGHT, BLOCK_ROWS)
         shares = [
             math.prod(get_codec(attributes[name]).shares for name in joint) for joint in joints
         ]
@@ -199,18 +220,16 @@ class JointCounters:
     def is_full(self) -> bool:
         return self._records > self._most_records
 
-    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
         """Count the rows of an Arrow batch (n,) that are in the domain on every attribute.
 
         Args:
             batch: The batch.
             columns: The columns of the batch: attributes, and those of weights and filters.
-            shared: The codes, none negative, of the other attributes, which all rows share.
+            shared: The codes of the other attributes, none negative.
         """
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            block = batch if batch.num_rows <= _BLOCK_ROWS else batch.slice(start, _BLOCK_ROWS)
-            arrays = {name: block.column(name) for name in columns}
-            self._count_block(block.num_rows, arrays, shared)
+        for block in cut_blocks(batch, columns, shared):
+            self._count_block(*block)
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Count `rows` rows that share the codes of all attributes."""
@@ -221,15 +240,13 @@ class JointCounters:
         for i, (digits, counter) in enumerate(zip(self._digits, self.counters, strict=True)):
             cell = 0
             for atom in digits:
-                cell = cell * atom.size + atom.sum_shared_terms(shared)
+                cell = cell * atom.size + int(atom.sum_shared_terms(shared))
             if self._measures[i]:
                 self._add_shares(i, np.array([cell]), codes, np.array([rows]))
             else:
                 counter[cell] += rows
 
-    def _count_block(
-        self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]
-    ) -> None:
+    def _count_block(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> None:
         """Count the rows of a block in all joint tables."""
         if self.is_full:
             return
@@ -310,7 +327,7 @@ class Atom:
     def __init__(self, attributes: Mapping[str, Attribute], filters: Filters) -> None:
         self.names = tuple(attributes)
         self.size = math.prod(attribute.size for attribute in attributes.values())
-        self.cells = self._buffer = np.empty(_BLOCK_ROWS, dtype=np.int64)
+        self.cells = self._buffer = np.empty(BLOCK_ROWS, dtype=np.int64)
         self._strides: dict[str, int] = {}
         self._encoders: dict[str, ColumnEncoder] = {}
         stride = self.size
@@ -326,11 +343,11 @@ class Atom:
             for name, wanted in filters.items()
         }
 
-    def sum_shared_terms(self, shared: Mapping[str, int]) -> int:
-        """Return what the codes that all rows share add to the cell."""
+    def sum_shared_terms(self, shared: FolderCodes) -> int | Codes:
+        """Return what the codes of folders add to the cell of all rows, or to each (n,)."""
         return sum(shared[n] * self._strides[n] for n in self._encoders if n in shared)
 
-    def find_cells(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> bool:
+    def find_cells(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> bool:
         """Find the cells of a block's rows, and return whether any may be negative."""
         lookups = [
             encoder.make_lookup(columns[name])
@@ -340,5 +357,10 @@ class Atom:
         ]
         self.cells = self._buffer[:rows]
         # A negative cell stays negative: one `outside` is larger than the sum of all other terms.
-        loops.locate(lookups, self.sum_shared_terms(shared), self.cells)
+        common = self.sum_shared_terms(shared)
+        if isinstance(common, int):
+            loops.locate(lookups, common, self.cells)
+        else:
+            loops.locate(lookups, 0, self.cells)
+            self.cells += common
         return any(lookup.doubtful for lookup in lookups)

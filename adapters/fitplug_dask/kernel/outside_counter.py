@@ -13,10 +13,10 @@ from fitplug.domain import OUTSIDE, get_codec
 from fitplug.numeric import BoolArray
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
-from fitplug_dask.kernel.counters import JointCounters
+from fitplug_dask.kernel.counters import BLOCK_ROWS, FolderCodes, JointCounters, cut_blocks
 from fitplug_dask.kernel.job import Job
 
-_BLOCK_ROWS, _LIMB = 2**16, 40
+_LIMB = 40
 
 
 class OutsideCounter:
@@ -35,7 +35,7 @@ class OutsideCounter:
         self._names, self._weight = job.outside, job.weight
         every = {name: job.attributes[name] for name in job.outside}
         self._measures = {
-            name: CodeReader(get_codec(one), _BLOCK_ROWS)
+            name: CodeReader(get_codec(one), BLOCK_ROWS)
             for name, one in every.items()
             if is_measure(one)
         }
@@ -48,8 +48,8 @@ class OutsideCounter:
             name: ColumnEncoder(get_codec(wanted), 0, OUTSIDE)
             for name, wanted in job.filters.items()
         }
-        self._weight_reader = CodeReader(WEIGHT, _BLOCK_ROWS)
-        self._terms = np.empty(_BLOCK_ROWS, dtype=np.int64)
+        self._weight_reader = CodeReader(WEIGHT, BLOCK_ROWS)
+        self._terms = np.empty(BLOCK_ROWS, dtype=np.int64)
         self._totals = [0] * (len(job.outside) + 1)
 
     @property
@@ -68,18 +68,18 @@ class OutsideCounter:
         lower, upper = limbs.reshape(2, -1).tolist()
         return [low + (high << _LIMB) for low, high in zip(lower, upper, strict=True)]
 
-    def take_block(self, rows: int, columns: Mapping[str, Any], shared: Mapping[str, int]) -> None:
+    def take_block(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> None:
         """Count the rows of a block.
 
         Args:
             rows: Their number n.
             columns: Arrow arrays (n,) by name.
-            shared: The codes of the other attributes, which all rows share.
+            shared: The codes of the other attributes, OUTSIDE only where all rows share it.
         """
         outside: dict[int, BoolArray] = {}
         for number, name in enumerate(self._names):
             if name not in columns:
-                if shared[name] == OUTSIDE:
+                if np.any(shared[name] == OUTSIDE):
                     outside[number] = np.ones(rows, dtype=np.bool_)
             elif name in self._measures:
                 outside[number] = self._measures[name].read(columns[name]) < 0
@@ -126,14 +126,12 @@ class TableAndOutsideCounters:
     def __init__(self, tables: JointCounters, outside: OutsideCounter) -> None:
         self._tables, self._outside = tables, outside
 
-    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
-        """Count the rows of an Arrow batch; `shared` are codes that all of them share."""
-        if OUTSIDE not in shared.values():
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
+        """Count the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        if not any(np.any(codes == OUTSIDE) for codes in shared.values()):
             self._tables.take_batch(batch, columns, shared)
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            block = batch.slice(start, _BLOCK_ROWS)
-            arrays = {name: block.column(name) for name in columns}
-            self._outside.take_block(block.num_rows, arrays, shared)
+        for block in cut_blocks(batch, columns, shared):
+            self._outside.take_block(*block)
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Count `rows` rows that no column distinguishes."""

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from fitplug.domain import OUTSIDE
 from fitplug_dask.encoding import join_batches
 from fitplug_dask.files import (
@@ -16,7 +18,7 @@ from fitplug_dask.files import (
     describe_damage,
     open_file,
 )
-from fitplug_dask.kernel.counters import JointCounters
+from fitplug_dask.kernel.counters import FolderCodes, JointCounters, take_codes
 from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.outside_counter import OutsideCounter, TableAndOutsideCounters
 from fitplug_dask.kernel.partitions import (
@@ -38,8 +40,8 @@ _SMALL_BATCH_ROWS = 2**13
 class RowConsumer(Protocol):
     """What takes the rows that are read."""
 
-    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
-        """Take the rows of an Arrow batch; `shared` are codes that all of them share."""
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
+        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
         """Take `rows` rows that no column distinguishes."""
@@ -64,36 +66,48 @@ def count_partition(job: Job, partition: Partition) -> PartialCounts | Fault:
 
 
 class _BatchJoiner:
-    """Joins small batches that share their columns and codes, as each one takes time by itself."""
+    """Joins small batches of the same columns, as each one takes time by itself."""
 
     def __init__(self, consumer: RowConsumer) -> None:
         self.consumer = consumer
         self._batches: list[Any] = []
+        self._shared: list[Mapping[str, int]] = []
         self._rows = 0
         self._columns: Sequence[str] = ()
-        self._shared: Mapping[str, int] = {}
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
-        """Give the rows of a batch to the consumer, now or with others or by `flush`."""
+        """Give the rows of a batch to the consumer, now or with others or by `flush`.
+
+        `shared` are the codes of all other attributes, none of them OUTSIDE.
+        """
         rows = batch.num_rows
         if self._batches and not (
             self._rows + rows <= _BATCH_ROWS
-            and (columns, shared) == (self._columns, self._shared)
+            and columns == self._columns
             and batch.schema.equals(self._batches[0].schema)
         ):
             self.flush()
         self._batches.append(batch)
+        self._shared.append(shared)
         self._rows += rows
-        self._columns, self._shared = columns, shared
+        self._columns = columns
         if rows > _SMALL_BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Give the rows that are left to the consumer."""
-        if self._batches:
-            batches, self._batches, self._rows = self._batches, [], 0
-            for batch in join_batches(batches):
-                self.consumer.take_batch(batch, self._columns, self._shared)
+        if not self._batches:
+            return
+        batches, codes = self._batches, self._shared
+        self._batches, self._shared, self._rows = [], [], 0
+        shared: FolderCodes = codes[0]
+        if any(other != shared for other in codes):
+            lengths = [batch.num_rows for batch in batches]
+            shared = {n: np.repeat([one[n] for one in codes], lengths) for n in codes[0]}
+        start = 0
+        for batch in join_batches(batches):
+            rows = slice(start, start := start + batch.num_rows)
+            self.consumer.take_batch(batch, self._columns, take_codes(shared, rows))
 
 
 def read_partition(
@@ -224,7 +238,8 @@ def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhe
         return None
     adapt = file.load_adaptation()
     # The indices of other formats' dictionaries may be too narrow for joined dictionaries.
-    take_batch = (joiner if file.format is Format.PARQUET else joiner.consumer).take_batch
+    joins = file.format is Format.PARQUET and not _is_outside(file)
+    take_batch = (joiner if joins else joiner.consumer).take_batch
     row_group: int | None = None
     try:
         opened: AbstractContextManager[Any] = (

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fitplug.domain import OUTSIDE, get_codec
 from fitplug_dask import loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
-from fitplug_dask.kernel import Job
+from fitplug_dask.kernel import FolderCodes, Job, take_codes
 from fitplug_dask.persons.packing import Packing, PersonHasher, Rows, concatenate_rows
 from fitplug_dask.persons.selection import Selection
 
@@ -33,15 +33,13 @@ class RowCollector:
         self._groups: list[Rows] = []
         self._collected = self._compacted = 0
 
-    def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
-        """Take the rows of an Arrow batch; `shared` are codes that all of them share."""
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
+        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
         self._make_room(batch.num_rows)
         codes: dict[str, Any] = {}
         for name in columns:
             if name in self._readers:
                 codes[name] = self._readers[name].read(batch.column(name))
-        if OUTSIDE in shared.values():
-            return
         passing = self._passing[: batch.num_rows]
         filters = [(name, encoder) for name, encoder in self._filters.items() if name in columns]
         lookups = [encoder.make_lookup(batch.column(name)) for name, encoder in filters]
@@ -57,6 +55,7 @@ class RowCollector:
             positions = np.flatnonzero(wanted)
             rows, tags = len(positions), tags[positions]
             codes = {name: column[positions] for name, column in codes.items()}
+            shared = take_codes(shared, positions)
         self._groups.append(Rows(tags, self._packing.pack({**codes, **shared}, rows)))
         self._collected += rows
         # This is seldom enough to cost little, and often enough that persons of very many rows,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -17,8 +18,8 @@ from fitplug.display import Progress, choose_report
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import PART
 from fitplug.plan import Plan
-from fitplug.releases import MoreFiles, Release
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.releases import Release
+from fitplug.workload import check_confidence
 from fitplug_dask.counting import count, count_slabs
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.persons import RowStore
@@ -40,6 +41,7 @@ from fitplug_opendp.count_checks import CountedRows
 from fitplug_opendp.folder_release import FolderPublication, PublishedRelease
 from fitplug_opendp.key_file import RunSecret
 from fitplug_opendp.output import Output
+from fitplug_opendp.release_files import ReleaseFiles
 from fitplug_opendp.release_request import ReleaseRequest, ReleaseState
 from fitplug_opendp.releases import release_in_memory
 from fitplug_opendp.staging import RETRY
@@ -163,7 +165,7 @@ def release_source(
     client: Client | None = None,
     key_file: str | PathLike[str] | None = None,
     folder_options: Options | None = None,
-    confidence: float = DEFAULT_CONFIDENCE,
+    files: Mapping[str, Any] | None = None,
     progress: Progress = None,
     **charge: Any,
 ) -> Release:
@@ -176,22 +178,21 @@ def release_source(
         client: A client of dask.distributed; None for threads of this process.
         key_file: The file of the secret of a run that is resumed.
         folder_options: How the store of the folder is reached.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
+        files: What the folder holds beside tables, as fields of `ReleaseFiles`.
         progress: How each step reports what is done.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
-    check_confidence(confidence)
     check_client(client)
     check_libraries()
     report = choose_report(progress, "drawing noise")
     source = data if isinstance(data, Tables) else Source.of(data)
     request = ReleaseRequest(plan, describe_data(source), **charge)
+    extras = ReleaseFiles(**(files or {}))
     if folder is not None:
         output = Output.open(folder, folder_options)
-        made = make_release(
-            source, request, output, client, progress, confidence, key_file=key_file
-        )
+        made = make_release(source, request, output, client, progress, extras, key_file=key_file)
         return made[0].release
+    check_confidence(extras.confidence)
 
     def find_tables() -> Tables:
         if isinstance(source, Tables):
@@ -207,8 +208,7 @@ def make_release(
     output: Output,
     client: Client | None,
     progress: Progress,
-    confidence: float,
-    files: MoreFiles[Release] | None = None,
+    files: ReleaseFiles,
     *,
     key_file: str | PathLike[str] | None = None,
 ) -> tuple[PublishedRelease, ReleaseState]:
@@ -220,8 +220,7 @@ def make_release(
         output: Where it goes.
         client: A client of dask.distributed, or None.
         progress: How each step reports what is done.
-        confidence: The confidence of the intervals of groups whose target has none.
-        files: What the caller adds to the folder.
+        files: What the folder holds beside tables and answers.
         key_file: The file of the secret, as in `release`.
 
     Returns:
@@ -239,7 +238,7 @@ def make_release(
     output = output.limit_requests(read_timeout())
     executor = PartedExecutor(request.plan, PART, open_runner(client, RELEASE_PACKAGES), progress)
     prepared: FolderPublication[SplitCounts] = FolderPublication.prepare(
-        request, output, executor, confidence=confidence, files=files
+        request, output, executor, files
     )
     secret = RunSecret.keep(prepared, key_file)
     rows = RowCounting(data, prepared, executor, secret)

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -22,10 +22,16 @@ from fitplug.counts import Source
 from fitplug.errors import DataError
 from fitplug.files import is_url, redact_url
 from fitplug_dask.sources.delta_tables import find_delta_files
-from fitplug_dask.sources.file_search import FindLake, list_local_files, list_stored_files
+from fitplug_dask.sources.file_search import (
+    FindLake,
+    list_local_files,
+    list_stored_files,
+    make_resolver,
+)
 from fitplug_dask.sources.iceberg_tables import find_iceberg_files
 from fitplug_dask.sources.library_tables import (
     find_arrow_stream,
+    find_capsule_stream,
     find_dask_partitions,
     find_duckdb_stream,
     find_fragments,
@@ -45,7 +51,8 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _KINDS = (
     "a path, a list of paths, a Delta or Iceberg table, a dask.dataframe, delayed frames, an "
-    "Arrow data set, table or reader, a pandas or Polars frame or a DuckDB relation"
+    "Arrow data set, table or reader, a pandas or Polars frame, a DuckDB relation, or an object "
+    "with __arrow_c_stream__"
 )
 
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
@@ -105,6 +112,8 @@ def find_files(source: Source) -> list[SourceFile]:
             return _find_library_rows(find_dask_partitions, path)
         if all(isinstance(one, (str, Path)) for one in path):
             return _find_by_path(path, options)
+    if hasattr(path, "__arrow_c_stream__"):
+        return _find_library_rows(find_capsule_stream, path)
     advice = ""
     if isinstance(path, Mapping):
         advice = ". Count rows in memory with fitplug.Tables.from_records(domain, records, tables)."
@@ -162,15 +171,14 @@ def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceF
     listed = partial(list_stored_files, options=options or {})
     locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
     stored = dict(zip(urls, locations, strict=True))
-    # Of folders, as many files are in one.
-    find_lake, resolve = cache(find_lake_above), cache(lambda folder: str(Path(folder).absolute()))
+    find_lake = cache(find_lake_above)  # of folders, as many files are in one
     files = [
         file
         for entry in map(str, given)
         for file in (
             map(_describe_stored, stored[entry])
             if entry in stored
-            else _find_local(entry, find_lake, resolve)
+            else _find_local(entry, find_lake)
         )
     ]
     _check_each_once(files)
@@ -189,20 +197,19 @@ def _describe_stored(location: Location) -> SourceFile:
     return SourceFile(displayed, tuple(keys), location, infer_format(displayed))
 
 
-def _find_local(
-    given: str, find_lake: FindLake, resolve: Callable[[str], str]
-) -> Iterator[SourceFile]:
-    """Yield the files that one local path or glob means; `resolve` makes a folder absolute."""
+def _find_local(given: str, find_lake: FindLake) -> Iterator[SourceFile]:
+    """Yield the files that one local path or glob means."""
+    here = os.getcwd()  # noqa: PTH109 (a plain path)
     for path in list_local_files(strip_local_scheme(given), find_lake):
-        folder, name = os.path.split(path)
-        location = Location(os.path.join(resolve(folder), name))  # noqa: PTH118 (a plain path)
-        yield SourceFile(path, _parse_keys(folder), location, infer_format(path))
+        location = Location(os.path.join(here, path))  # noqa: PTH118 (a plain path)
+        keys = _parse_keys(os.path.dirname(path))  # noqa: PTH120 (a plain path)
+        yield SourceFile(path, keys, location, infer_format(path))
 
 
 def _check_each_once(files: Sequence[SourceFile]) -> None:
     """Raise DataError if a file is found twice, also by links: its rows would count twice."""
     seen: dict[object, SourceFile] = {}
-    resolve = cache(os.path.realpath)  # of folders, as many files are in one
+    resolve = make_resolver()
     for file in files:
         for identity in _identify(file.location, resolve):
             if identity in seen:
@@ -249,11 +256,9 @@ def _check_one_format(files: Sequence[SourceFile]) -> None:
 @lru_cache(2**10)
 def _parse_keys(folder: str) -> tuple[FolderKey, ...]:
     """Return the keys of a hive folder and those above it, outermost first."""
-    inner = PurePath(folder)
-    keys = []
-    for one in (*reversed(inner.parents), inner):
-        name, equals, value = one.name.partition("=")
-        if equals and name:
-            text = None if value == _NULL else unquote(value)
-            keys.append(FolderKey(unquote(name), text, str(one)))
-    return tuple(keys)
+    above, inner = os.path.split(folder)
+    outer = () if above in ("", folder) else _parse_keys(above)
+    name, equals, value = inner.partition("=")
+    if not (equals and name):
+        return outer
+    return *outer, FolderKey(unquote(name), None if value == _NULL else unquote(value), folder)

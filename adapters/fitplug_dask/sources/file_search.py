@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
@@ -68,7 +69,7 @@ def list_local_files(given: str, find_lake: FindLake = find_lake_above) -> list[
         shown = given if folder == Path(given).absolute() else folder
         raise DataError(f"{shown} is {describe_lake(kind)}")
     if is_folder:
-        files = list(_walk_folder(given, ()))
+        files = list(_walk_folder(given))
         if not files:
             raise DataError(f"the folder {given} holds no {SUFFIX_LIST} file. Check the path.")
         return files
@@ -79,7 +80,7 @@ def list_local_files(given: str, find_lake: FindLake = find_lake_above) -> list[
     files = []
     for match in _match_pattern(given):
         if Path(match).is_dir():
-            files += _walk_folder(match, ())
+            files += _walk_folder(match)
         elif match.endswith(SUFFIXES) or names_suffix(given, match):
             files.append(match)
         elif is_stray(match):
@@ -112,9 +113,25 @@ def _match_pattern(pattern: str) -> list[str]:
     return [match for match in matches if folders.isdisjoint(PurePath(match).parents)]
 
 
-def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+def make_resolver() -> Callable[[str], str]:
+    """Return what finds the real paths of folders, and remembers those of folders above them."""
+
+    @cache
+    def resolve(folder: str) -> str:
+        above, name = os.path.split(folder)
+        if name in ("", ".", "..") or os.path.islink(folder):  # noqa: PTH114 (fast)
+            return os.path.realpath(folder)
+        return os.path.join(resolve(above or "."), name)  # noqa: PTH118 (fast)
+
+    return resolve
+
+
+def _walk_folder(
+    folder: str, above: tuple[str, ...] = (), resolve: Callable[[str], str] | None = None
+) -> Iterator[str]:
     """Yield the files of known suffixes below a folder; `above` are the real paths on the way."""
-    real = os.path.realpath(folder)
+    resolve = resolve or make_resolver()
+    real = resolve(folder)
     if real in above:  # a link back up
         return
     # A directory entry knows whether it is a folder, and its path begins as the folder's does.
@@ -127,13 +144,13 @@ def _walk_folder(folder: str, above: tuple[str, ...]) -> Iterator[str]:
         reason = None
     if reason is not None:
         raise DataError(f"the folder {folder} cannot be read: {reason}")
-    if kind := find_local_lake(Path(folder), [entry.name for entry in entries]):
+    if kind := find_local_lake(folder, [entry.name for entry in entries]):
         raise DataError(f"{folder} is {describe_lake(kind)}")
     for entry in entries:
         if entry.name.startswith(IGNORED_PREFIXES):
             continue
         if _is_folder(entry):
-            yield from _walk_folder(entry.path, (*above, real))
+            yield from _walk_folder(entry.path, (*above, real), resolve)
         elif entry.name.endswith(SUFFIXES):
             yield entry.path
         elif is_stray(entry.name):

@@ -132,6 +132,18 @@ def find_arrow_stream(source: Any) -> list[SourceFile]:
     return [make_stream("the Arrow reader", source.schema, open_reader)]
 
 
+def find_capsule_stream(source: Any) -> list[SourceFile]:
+    """Find the rows of an object of any library that exports a stream by Arrow's C interface."""
+    import pyarrow as pa
+
+    def open_stream(columns: Sequence[str]) -> Iterator[Any]:
+        reader = pa.RecordBatchReader.from_stream(source)
+        return (batch.select(list(columns)) for batch in reader)
+
+    schema = pa.RecordBatchReader.from_stream(source).schema
+    return [make_stream("the Arrow stream", schema, open_stream)]
+
+
 def find_pandas_stream(source: Any) -> list[SourceFile]:
     """Find the rows of a DataFrame of pandas."""
     import pyarrow as pa
@@ -183,7 +195,6 @@ def find_polars_stream(source: Any) -> list[SourceFile]:
 
 def find_duckdb_stream(source: Any) -> list[SourceFile]:
     """Find the rows of a relation of DuckDB."""
-    import duckdb
 
     def read(relation: Any) -> Any:
         if hasattr(relation, "to_arrow_reader"):
@@ -191,7 +202,9 @@ def find_duckdb_stream(source: Any) -> list[SourceFile]:
         return relation.fetch_record_batch(_BATCH_ROWS)
 
     def open_relation(columns: Sequence[str]) -> Iterator[Any]:
-        return iter(read(source.select(*map(duckdb.ColumnExpression, columns))))
+        # A name with a dot or a quote is one column as SQL, and not as a ColumnExpression.
+        quoted = (name.replace('"', '""') for name in columns)
+        return iter(read(source.project(", ".join(f'"{name}"' for name in quoted))))
 
     return [make_stream("the DuckDB relation", read(source.limit(0)).schema, open_relation)]
 

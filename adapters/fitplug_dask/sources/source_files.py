@@ -97,7 +97,7 @@ def describe_lake(kind: str) -> str:
     return f"{kind}, whose files may also hold deleted or replaced rows. {_NAME_IT[kind]}"
 
 
-def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
+def find_local_lake(folder: str | Path, names: Collection[str]) -> str | None:
     """Return which kind of lake's table a local folder is, or None.
 
     Args:
@@ -110,7 +110,7 @@ def find_local_lake(folder: Path, names: Collection[str]) -> str | None:
         return "a Hudi table"
     if _ICEBERG in names:
         try:
-            inside = [entry.name for entry in (folder / _ICEBERG).iterdir()]
+            inside = [entry.name for entry in Path(folder, _ICEBERG).iterdir()]
         except OSError:
             return None
         if any(name.endswith(_ICEBERG_FILE) for name in inside):

@@ -29,6 +29,7 @@ from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.plan import price_groups
 from fitplug.sensitivity import AnswerPath, check_sensitivity
 from fitplug.solve import Options
+from fitplug.testing.plans import find_least_cost
 from fitplug.workload import classify_cells
 from tests.helpers.dense_pairs import (
     draw_workload,
@@ -38,7 +39,6 @@ from tests.helpers.dense_pairs import (
     tell_all_cells_apart,
     write_out_strategy,
 )
-from tests.helpers.least_cost import find_least_cost
 
 REPLACE = fp.ReplaceOne()
 

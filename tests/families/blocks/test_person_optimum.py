@@ -10,7 +10,7 @@ from fitplug.families import Objective, analyse_structure, certify_bound
 from fitplug.families.designs import find_design
 from fitplug.numeric import guard_linear_algebra
 from fitplug.solve import Options
-from tests.helpers.least_cost import find_least_cost
+from fitplug.testing.plans import find_least_cost
 from tests.helpers.persons import list_persons, monthly, small_person_problems
 
 PROBLEMS = small_person_problems()

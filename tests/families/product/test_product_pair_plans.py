@@ -18,10 +18,9 @@ from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.certificate.products import ProductPairCertifier, pack_pair_duals
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.files import write_with_digest
-from tests.helpers.brute_force import cost_by_brute_force
+from fitplug.testing.plans import find_least_cost, measure_cost
 from tests.helpers.dense_pairs import list_differences, list_pairs
 from tests.helpers.exact import full_strategy, least_variance, rationals
-from tests.helpers.least_cost import find_least_cost
 from tests.helpers.plans import describe, draw_product_workload
 
 ACCURACY = 1e-6
@@ -80,7 +79,7 @@ def check_claims(workload, unit, rng):
 
 def check_cost(plan):
     """The cost is that of the costliest pair of cells, but for what floats cost."""
-    truth, stated = cost_by_brute_force(plan), plan.strategy.sensitivity_squared
+    truth, stated = measure_cost(plan), plan.strategy.sensitivity_squared
     assert truth <= stated <= truth * (1 + Fraction(1, 10**12))
     assert plan.rho >= plan.rho_exact == Fraction(stated) / (2 * Fraction(plan.noise_std) ** 2)
 

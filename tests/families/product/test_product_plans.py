@@ -23,6 +23,7 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.product.shape import grades
 from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.product.strategy.trees import TreeMatrix
+from fitplug.families.tree.shape.blocks import TreeStructure
 from tests.helpers.exact import assert_exact, full_strategy, least_variance, rationals
 from tests.helpers.many_releases import release_often
 from tests.helpers.plans import (
@@ -411,8 +412,39 @@ class TestOptimumInPlaceOfAProduct:
         assert plan.privacy_cost == pytest.approx(3 * expected.privacy_cost, rel=2e-4)
         plan.verify()
 
+    def test_levels_of_two_hierarchies_have_one_as_a_tree(self, monkeypatch):
+        places = [
+            (f"{name}{i}", f"{name}{i}.{j}")
+            for name, sizes in (("a", (2, 9, 3)), ("b", (8, 2)))
+            for i, size in enumerate(sizes)
+            for j in range(size)
+        ]
+        domain = fp.Domain(
+            {
+                "H": fp.Hierarchy(["H1", "H2"], [one for one in places if one[0][0] == "a"]),
+                "W": fp.Hierarchy(["W1", "W2"], [one for one in places if one[0][0] == "b"]),
+            }
+        )
+        asked = [
+            fp.queries({"H": "H2", "W": "W1"}, std=12.0),
+            fp.queries({"H": "H1", "W": "W2"}, std=3.0),
+            fp.total(std=5.0),
+        ]
+        workload = fp.Workload(domain, asked)
+        optimum = fp.design(workload)
+        monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
+        plan = fp.design(workload)
+        assert isinstance(plan.structure, TreeStructure)
+        plan.verify()
+        assert optimum.rho_lower_bound <= plan.rho <= optimum.rho * 1.01
+        assert optimum.rho * 0.999 <= plan.rho_lower_bound <= optimum.rho
+        monkeypatch.setattr(symmetry, "MOST_TREE_WORK", 0)
+        product = fp.design(workload)
+        assert isinstance(product.structure, ProductStructure)
+        assert product.gap > 0.03
+
     def test_the_product_is_taken_where_the_optimum_takes_too_long(self, monkeypatch):
         workload = fp.Workload(self.DOMAIN, self.ASKED)
-        for name in ("MANY_CELLS", "MOST_WIDE_WORK", "MOST_AGAIN"):
+        for name in ("MANY_CELLS", "MOST_WIDE_WORK", "MOST_AGAIN", "MOST_TREE_WORK"):
             monkeypatch.setattr(symmetry, name, 0)
         assert isinstance(fp.design(workload).structure, ProductStructure)

@@ -18,10 +18,10 @@ from fitplug.families.product.certificate.product_duals import ProductDuals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.members import FamilyWeights
 from fitplug.plan import design
+from fitplug.testing.plans import find_least_cost
 from fitplug.workload.factors import ranges
 from fitplug.workload.query_group import queries, total
 from fitplug.workload.workload import Workload
-from tests.helpers.least_cost import find_least_cost
 
 
 def draw_tree(rng):

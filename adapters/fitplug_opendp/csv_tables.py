@@ -22,14 +22,12 @@ import pyarrow.csv
 
 from fitplug.domain import Domain
 from fitplug.releases import MEASURES, RESULT_COLUMNS
-from fitplug.workload import QueryGroup, Workload
+from fitplug.workload import QueryGroup
 
 DIGITS = 4
 """Digits of a table's smallest std; all its numbers have the same number of decimals."""
 
 _MOST_DECIMALS = 15
-
-_MOST_NAMED = 3
 
 # Full-width characters count, because some programs fold them, and so do characters after spaces or
 # invisible characters.
@@ -122,41 +120,6 @@ def neutralise_record(record: Mapping[str, Any]) -> dict[str, Any]:
         name: neutralise(value) if isinstance(value, str) else value
         for name, value in record.items()
     }
-
-
-def find_formula_warning(workload: Workload) -> str | None:
-    """Warn of names and labels of a workload's tables that spreadsheets may run as formulas.
-
-    Labels come from the domain and are public.
-
-    Returns:
-        The warning; None if there is nothing to warn of.
-    """
-    by_attribute: dict[str, list[str]] = {}
-    for group in workload.groups:
-        for factor in group.factors:
-            texts = (factor.attribute, *factor.labels(workload.domain[factor.attribute]))
-            formulas = by_attribute.setdefault(factor.attribute, [])
-            formulas += [
-                text
-                for text in texts
-                if isinstance(text, str) and neutralise(text) != text and text not in formulas
-            ]
-    named = [f"{name!r} ({_name_some(texts)})" for name, texts in by_attribute.items() if texts]
-    if not named:
-        return None
-    shown = ", ".join(named[:_MOST_NAMED]) + (", ..." if len(named) > _MOST_NAMED else "")
-    return (
-        f"Spreadsheets may run labels of {shown} in the CSV tables as formulas. Set [output] "
-        "spreadsheet_safe = true to put an apostrophe before them."
-    )
-
-
-def _name_some(texts: list[str]) -> str:
-    """List the first few texts and the number of others."""
-    more = len(texts) - _MOST_NAMED
-    named = ", ".join(map(repr, texts[:_MOST_NAMED]))
-    return named if more <= 0 else f"{named} and {more:,} more"
 
 
 def _neutralise_column(column: Any) -> Any:

@@ -1,138 +1,166 @@
-"""Files that the command line adds to a release folder: CSV tables, release.json, the review."""
+"""What a release folder holds beside tables and answers: CSV tables, release.json, the review."""
 
 from __future__ import annotations
 
-import json
-import os
+import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fitplug.errors import InputError
+from fitplug.domain import get_codec, get_shape, list_measures
+from fitplug.errors import LedgerError
 from fitplug.files import Place, hash_content
+from fitplug.ledger import Ledger
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
+from fitplug.privacy import check_delta
 from fitplug.releases import (
     DISPLAY,
+    About,
     DisplayRequest,
     Release,
+    check_request,
     choose_intervals,
     format_markdown,
     list_core_versions,
     name_files,
     read_display,
+    review,
 )
-from fitplug_cli.render.csv_tables import estimate_csv_size, write_csv
-from fitplug_cli.render.json_records import build_coverage_record, build_measures_record
+from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_opendp.noise_source import find_check
-
-RECORD = "release.json"
 
 _DISPLAY_BYTES = 40
 """About the largest size of a row of a display table in Parquet."""
+
+_MOST_VALUES = 2**24
+"""The most exact counts, and the most answers, of a release that one process makes as a whole."""
+
+_DELTA = 1e-9
 
 _LIBRARIES = ("opendp", "dask", "pyarrow")
 
 
 def list_versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries behind a release."""
-    return list_core_versions() | {name: version(name) for name in _LIBRARIES}
-
-
-def check_release_folder(directory: Path, others: Mapping[str, Path]) -> None:
-    """Check that a release can be written into a folder.
-
-    Args:
-        directory: The folder, which need not exist.
-        others: Paths that must not contain the folder or be inside it, by what they are.
-
-    Raises:
-        InputError: If the folder cannot be written, or overlaps with another path.
-    """
-    try:
-        directory.exists()  # raises OSError for an invalid name
-        parent = directory.absolute().parent
-        while not parent.exists():
-            parent = parent.parent
-    except OSError:
-        raise InputError(f"{directory} is not a valid folder name. Change [output] path.") from None
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(f"{directory} is not writable. Change [output] path.")
-    here = directory.resolve()
-    for what, path in others.items():
-        there = path.resolve()
-        if here in (there, *there.parents) or there in here.parents:
-            raise InputError(f"{directory} overlaps with {what}, {path}. Change [output] path.")
+    versions = list_core_versions()
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):  # OpenDP alone makes a release from tables
+            versions[name] = version(name)
+    return versions
 
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What the command line adds to a release folder; see `fitplug.releases.MoreFiles`.
+    """What a release folder holds beside tables and answers; see `complete_folder`.
 
     Attributes:
-        confidence: The confidence of the intervals of groups that do not name one.
-        delta: The delta at which epsilon is reported.
-        review: A function that reviews the release.
+        ledger: The ledger that the review describes; None if there is none.
+        confidence: The confidence of the intervals of groups whose target has none.
+        delta: The delta at which epsilon is reported; None for the ledger's, or else 1e-9.
+        about: What only the publisher knows, for the review.
         spreadsheet_safe: Whether text in CSV that looks like a formula gets an apostrophe.
-        has_csv: Whether to write a CSV of each table.
         display: What display tables are written; None for none.
     """
 
-    confidence: float
-    delta: float
-    review: Callable[[Release], Mapping[str, Any]]
+    ledger: Ledger | None = None
+    confidence: float = DEFAULT_CONFIDENCE
+    delta: float | None = None
+    about: About | None = None
     spreadsheet_safe: bool = False
-    has_csv: bool = True
     display: DisplayRequest | None = None
+
+    def check(self, plan: Plan) -> None:
+        """Check before any row is read that the files can be written.
+
+        Raises:
+            BudgetError: delta is not one.
+            WorkloadError: The confidence is not one, or display tables cannot be made.
+        """
+        check_confidence(self.confidence)
+        check_delta(self.reported_delta)
+        if self.display is not None:
+            check_request(plan, self.display)
+
+    @property
+    def reported_delta(self) -> float:
+        """The delta at which epsilon is reported."""
+        if self.delta is not None:
+            return self.delta
+        budget = None
+        with suppress(LedgerError):  # after the draw, nothing depends on the ledger's file
+            budget = None if self.ledger is None else self.ledger.privacy
+        return _DELTA if budget is None else budget[1]
 
     def estimate_size(self, plan: Plan) -> int:
         """Estimate the bytes of the CSV and display tables; the rest is small."""
-        csv = sum(estimate_csv_size(plan.domain, g) for g in plan.workload.groups if self.has_csv)
+        from fitplug_opendp.csv_tables import estimate_csv_size
+
+        has_csv = not is_large(plan)
+        csv = sum(estimate_csv_size(plan.domain, g) for g in plan.workload.groups if has_csv)
         display = _DISPLAY_BYTES * plan.workload.query_count
         return csv if self.display is None else 2 * csv + display
 
     def describe(self, release: Release) -> dict[str, Any]:
         """Return the entries of release.json."""
-        return describe_release(release, self.confidence, self.delta) | {
+        return describe_release(release, self.confidence, self.reported_delta) | {
             "versions": list_versions()
         }
 
     def add_files(self, folder: Place, release: Release) -> None:
         """Write the CSV tables and the review. Raises OSError if a file cannot be written."""
         with tempfile.TemporaryDirectory() as directory:
-            if self.has_csv:
-                self._write_tables(Path(directory), release)
-                self._write_display(Path(directory), folder, release)
-            write_review(Path(directory), self.review(release))
+            if not is_large(release.plan):
+                self._write_tables(Path(directory), folder, release)
+            write_review(Path(directory), self._review(release))
             for path in sorted(Path(directory).iterdir()):
                 folder.replace(path.name, path.read_bytes())
 
-    def _write_tables(self, directory: Path, release: Release) -> None:
-        """Write the table of each group as CSV."""
+    def _write_tables(self, directory: Path, folder: Place, release: Release) -> None:
+        """Write the table, and the display table if there is one, of each group as CSV."""
+        from fitplug_opendp.csv_tables import write_csv
+
+        display = None
+        if self.display is not None:
+            display = read_display(folder, hash_content(folder.read(DISPLAY)))
         for name, file in name_files(release.plan.workload).items():
             group = release.plan.workload[name]
             kind = choose_intervals(group, None, default=self.confidence)
-            table = release.to_arrow(name, **kind._asdict())
-            path = directory / f"{file}.csv"
-            write_csv(path, table, spreadsheet_safe=self.spreadsheet_safe)
+            tables = {f"{file}.csv": release.to_arrow(name, **kind._asdict())}
+            if display is not None:
+                tables[f"{file}.display.csv"] = display.read(name)
+            for csv, table in tables.items():
+                write_csv(directory / csv, table, spreadsheet_safe=self.spreadsheet_safe)
 
-    def _write_display(self, directory: Path, folder: Place, release: Release) -> None:
-        """Write the display table of each group as CSV, if there are any."""
-        if self.display is None:
-            return
-        display = read_display(folder, hash_content(folder.read(DISPLAY)))
-        assert display is not None
-        for name, file in name_files(release.plan.workload).items():
-            table = display.read(name)
-            path = directory / f"{file}.display.csv"
-            write_csv(path, table, spreadsheet_safe=self.spreadsheet_safe)
+    def _review(self, release: Release) -> dict[str, Any]:
+        """Review the release, without the ledger if it can no longer be read."""
+        keywords: dict[str, Any] = {
+            "about": self.about,
+            "delta": self.reported_delta,
+            "versions": list_versions(),
+            "display": self.display is not None,
+        }
+        try:
+            return review(release, ledger=self.ledger, **keywords)
+        except LedgerError:
+            return review(release, **keywords)
+
+
+def is_large(plan: Plan) -> bool:
+    """Return whether a plan has more than 2^24 exact counts or answers.
+
+    The release of such a plan is made in parts and has no CSV tables. The memory of this machine
+    has no part in it, as another machine may finish the release.
+    """
+    cells = sum(math.prod(get_shape(plan.domain, names)) for names in plan.tables)
+    return max(cells, plan.strategy.size) > _MOST_VALUES
 
 
 def describe_release(release: Release, confidence: float, delta: float) -> dict[str, Any]:
@@ -217,17 +245,35 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     }
 
 
-def read_release_record(folder: Place) -> dict[str, Any]:
-    """Read release.json of a release.
+def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]:
+    """Build the record of the rows in no table, with their share of all rows, if counted."""
+    rows = []
+    for row in release.coverage():
+        record = {
+            "attribute": row.attribute,
+            "rows": row.rows.value,
+            "std": row.rows.std,
+            "moe": row.rows.moe(confidence),
+        }
+        if row.share is not None:
+            ends = row.share.interval(confidence)
+            named = zip(("share", "lower", "upper"), (row.share.value, *ends), strict=True)
+            # JSON has no infinities, which stand for a share that nothing is known of.
+            record |= {name: end if math.isfinite(end) else None for name, end in named}
+        rows.append(record)
+    return {"coverage": rows, "coverage_confidence": confidence} if rows else {}
 
-    Returns:
-        Its content and the folder; only the folder if there is no readable file, as in releases
-        that were not made by the command line.
-    """
-    record: Any = None
-    with suppress(OSError, ValueError):
-        record = json.loads(folder.read(RECORD))
-    return {"folder": str(folder), **(record if isinstance(record, dict) else {})}
+
+def build_measures_record(plan: Plan) -> dict[str, Any]:
+    """Build the record of a plan's measures and of rules no margin of error covers, if any."""
+    rules, domain = plan.workload.measure_rules, plan.domain
+    if not rules:
+        return {}
+    measures = list_measures(domain, plan.workload.attributes)
+    return {
+        "measures": {name: get_codec(domain[name]).spec() for name in measures},
+        "measure_rules": list(rules),
+    }
 
 
 YAML, MARKDOWN = "review.yaml", "review.md"
