@@ -6,7 +6,8 @@ value of each symmetric attribute. What a move costs depends only on the dense p
 on the set D of the symmetric attributes whose values differ. So pairs of the same (d, d', D) are
 one class, with one dual weight (docs/theory/units.md).
 
-Dense cells of one region that no query tells apart are one node.
+Dense cells of one region that no query tells apart are one node. So are those of two regions whose
+cells have the same columns, in the same order: they have the same differences.
 
 The number T x of records of each region is public. Queries matter modulo these totals: with the
 column of a reference cell subtracted from all columns of its region, W = W' + K T, where K has the
@@ -85,7 +86,8 @@ class CellPairs:
 
     Attributes:
         node_of_cell: The node of each dense cell, numbered by region, shape (d,).
-        regions: The region of each dense cell, shape (d,).
+        regions: The region of each dense cell, or one number for regions that no query tells apart,
+            shape (d,).
         free: The number m of the symmetric attributes along which a record may move.
     """
 
@@ -126,7 +128,7 @@ class CellPairs:
 
     @frozen_property
     def region_sizes(self) -> IntArray:
-        """The number of nodes of each region, shape (regions,)."""
+        """The number of nodes of each region of `regions`, shape (different regions,)."""
         return np.bincount(to_positions(self.region_of_node))
 
     @property
@@ -221,10 +223,14 @@ def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:
 
     Args:
         W: All queries over the dense cells, shape (m, d).
-        regions: The region of each dense cell, shape (d,).
+        regions: The region of each dense cell, shape (d,); all have as many cells.
         free: The number of the symmetric attributes along which a record may move.
     """
-    kinds = regions * (W.shape[1] + 1) + classify_cells(W) + 1
+    classes = classify_cells(W)
+    by_region = classes[np.argsort(regions, kind="stable")].reshape(int(regions.max()) + 1, -1)
+    _, alike = np.unique(by_region, axis=0, return_inverse=True)
+    regions = np.asarray(alike.ravel()[regions], dtype=np.int64)
+    kinds = regions * (W.shape[1] + 1) + classes + 1
     return CellPairs(np.asarray(np.unique(kinds, return_inverse=True)[1].ravel()), regions, free)
 
 

@@ -29,7 +29,7 @@ from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.plan import price_groups
 from fitplug.sensitivity import AnswerPath, check_sensitivity
 from fitplug.solve import Options
-from fitplug.testing.plans import find_least_cost
+from fitplug.testing.plans import find_least_cost, measure_cost
 from fitplug.workload import classify_cells
 from tests.helpers.dense_pairs import (
     draw_workload,
@@ -448,6 +448,49 @@ class TestPlans:
         assert (structure.pairs.nodes, structure.differences) == (2, 1)
         plan = fp.design(structure.workload, unit=REPLACE)
         assert plan.privacy_cost**2 == pytest.approx(1.0, rel=1e-4)
+
+
+class TestRegionsThatNoQueryTellsApart:
+    """Their differences are the same, so that they are one region."""
+
+    UNIT = fp.ReplaceOne(within=("year",))
+
+    @staticmethod
+    def ask(years, halves):
+        domain = fp.Domain(
+            {"age": fp.Integers(0, 3), "year": fp.Integers(0, years - 1), "sex": ["f", "m"]}
+        )
+        asked = {"age": "prefix", "year": fp.ranges(halves)}
+        return fp.Workload(
+            domain,
+            [fp.queries(asked, std=2.0), fp.queries({"age": "identity", "sex": "identity"}, std=3)],
+        )
+
+    def test_they_have_the_pairs_and_the_cost_of_one(self):
+        structure = analyse(self.ask(9, [(0, 5), (6, 8)]), self.UNIT)
+        assert (
+            structure.pairs.count == analyse(self.ask(2, [(0, 0), (1, 1)]), self.UNIT).pairs.count
+        )
+        few = fp.design(self.ask(2, [(0, 0), (1, 1)]), unit=self.UNIT)
+        many = fp.design(self.ask(9, [(0, 5), (6, 8)]), unit=self.UNIT)
+        many.verify()
+        assert many.rho == pytest.approx(few.rho, rel=3e-4)
+        assert many.strategy.sensitivity_squared == measure_cost(many)
+
+    def test_pairs_that_are_named_are_of_one_region(self, monkeypatch):
+        monkeypatch.setattr(shape, "MOST_PAIRS", 1)
+        plan = fp.design(self.ask(9, [(0, 5), (6, 8)]), unit=self.UNIT)
+        assert isinstance(plan.structure, PairStructure)
+        years = plan.structure.regions[plan.structure.named.cells]
+        assert (years[:, 0] == years[:, 1]).all()
+        assert plan.strategy.sensitivity_squared == measure_cost(plan)
+        plan.verify()
+
+    def test_many_of_them_have_the_optimum(self):
+        plan = fp.design(self.ask(10_000, [(0, 4_999), (5_000, 9_999)]), unit=self.UNIT)
+        few = fp.design(self.ask(2, [(0, 0), (1, 1)]), unit=self.UNIT)
+        assert isinstance(plan.structure, PairStructure)
+        assert plan.rho == pytest.approx(few.rho, rel=3e-4)
 
 
 class TestRefusals:

@@ -266,7 +266,9 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
         """
         structure, pairs = self.structure, self.structure.pairs
         m, n = len(structure.free), pairs.nodes
-        references = pairs.node_of_cell[structure.references][pairs.region_of_node]
+        of_region = np.zeros(len(pairs.region_sizes), dtype=np.int64)
+        of_region[pairs.regions[structure.references]] = pairs.node_of_cell[structure.references]
+        references = of_region[pairs.region_of_node]
         starts = np.array([region.start for region in pairs.region_slices])[pairs.region_of_node]
         sizes = pairs.region_sizes[pairs.region_of_node]
         nodes = []

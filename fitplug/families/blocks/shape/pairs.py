@@ -14,7 +14,6 @@ may move, kappa_A = 1, and public totals answer a part of the block; see
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,12 +36,13 @@ from fitplug.neighbours import (
 )
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
 
-MOST_PAIR_CELLS = 30_000
-"""The most dense cells."""
+MOST_PAIR_CELLS, MANY_PAIR_CELLS = 100_000, 30_000
+"""The most dense cells, and those from which on they have few coefficients."""
 
 MOST_NAMED_ENTRIES, MOST_RANK_WORK, MOST_COST_WORK = 40_000_000, 4e8, 5e11
-"""Where some classes of pairs have weights, the most coefficients of all blocks together, the most
-operations with the cubes of their dimensions, and the most to compute what all pairs cost."""
+"""Where some classes of pairs have weights or there are many cells, the most coefficients of all
+blocks together; and where some classes have weights, the most operations with the cubes of their
+dimensions, and the most to compute what all pairs cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +82,16 @@ class PairStructure(MatrixStructure):
     def fits(self) -> bool:
         """Whether there are few enough classes of pairs of cells to give all of them weights."""
         return (
-            self.cells <= MOST_PAIR_CELLS
-            and self.entries <= MAX_ENTRIES
+            self._has_room
             and self.pairs.count <= MOST_PAIRS
             and len(self.blocks) * self.pairs.nodes**2 <= 4 * MOST_PAIRS
         )
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether there is room for the coefficients of all cells; many cells may have fewer."""
+        most = MAX_ENTRIES if self.cells <= MANY_PAIR_CELLS else MOST_NAMED_ENTRIES
+        return self.cells <= MOST_PAIR_CELLS and self.entries <= most
 
     @property
     def fits_named(self) -> bool:
@@ -97,15 +102,18 @@ class PairStructure(MatrixStructure):
             self.subsets.pairs[1], self.row_counts[self.subsets.pairs[0]], len(self.blocks)
         )
         ranks = np.minimum(counts, self.cells)
-        pairs = 2.0 ** len(self.free) * self.cells**2 / self.regions_count
-        return float((ranks**3).sum()) <= MOST_RANK_WORK and pairs * ranks.sum() <= MOST_COST_WORK
+        if float((ranks**3).sum()) > MOST_RANK_WORK:
+            return False
+        pairs = self.pairs.sets * float((self.pairs.region_sizes**2).sum())
+        return pairs * ranks.sum() <= MOST_COST_WORK
 
     def check_size(self) -> None:
-        if self.cells > MOST_PAIR_CELLS:
+        most = min(MOST_PAIR_CELLS, MANY_PAIR_CELLS)
+        if self.cells > most and not self._has_room:
             raise WorkloadError(
-                f"the attributes {', '.join(self.dense)} have {self.cells:,} cells together. The "
-                f"limit of ReplaceOne is {MOST_PAIR_CELLS:,}. Use fewer attributes or cells, or "
-                f"{TWO_CHANGES}"
+                f"the attributes {', '.join(self.dense)} have {self.cells:,} cells together. For "
+                f"so many queries the limit of ReplaceOne is {most:,}. Use fewer attributes or "
+                f"cells, or {TWO_CHANGES}"
             )
         super().check_size()
         takes_some = self.fits_named
@@ -165,12 +173,6 @@ class PairStructure(MatrixStructure):
         """The positions of the dense attributes that the unit keeps."""
         public = self.public_attributes or ()
         return tuple(axis for axis, name in enumerate(self.dense) if name in public)
-
-    @property
-    def regions_count(self) -> int:
-        """The number of regions of dense cells."""
-        shape = get_shape(self.workload.domain, self.dense)
-        return math.prod(shape[axis] for axis in self._kept_axes)
 
     @frozen_property
     def references(self) -> IntArray:
