@@ -36,12 +36,15 @@ With `total_error_weight` it minimises the RMSE too, where it computes the optim
 at Delta^2 = 1 (rho = 1/2) for one row per person. "Bound" is the certified lower bound of the
 column before, for any mechanism with Gaussian noise. Seconds are of the processor, in one thread.
 
-"Run" is the authors' code, in this run: {versions}. WFF are the Weighted Fourier Factorizations
-(https://arxiv.org/abs/2512.21499) as the authors of QuerySmasher implement them, and RP+ is
-ResidualPlanner+ (https://arxiv.org/abs/2305.08175) as they correct its privacy cost, with the
-better of its bases for prefixes and for ranges. "Published" are RP+ and HDMM in the tables of the
-paper of RP+, as `exp/paper_section8_2.py` of QuerySmasher quotes them. The figures that
-QuerySmasher's paper (https://arxiv.org/abs/2604.00868) has for itself were not available here.
+"Run" is the authors' code, in this run: {versions}.
+WFF are the Weighted Fourier Factorizations (https://arxiv.org/abs/2512.21499) as the authors of
+QuerySmasher implement them. RP+ is ResidualPlanner+ (https://arxiv.org/abs/2305.08175) in
+QuerySmasher's clone: by its closed form for the data sets; for pairs with the costs and variances
+that QuerySmasher's experiments compute, and the better of its bases for prefixes and for ranges.
+"Published" are RP+ and HDMM in the tables of the paper of RP+, as `exp/paper_section8_2.py` of
+QuerySmasher quotes them; HDMM's code gives the published figures, RP+'s gives larger ones for
+prefixes. The figures that QuerySmasher's paper (https://arxiv.org/abs/2604.00868) has for itself
+were not available here.
 """
 
 MARGINALS = """
@@ -129,7 +132,7 @@ def main(words: list[str] | None = None) -> None:
     versions = ", ".join(f"{name} at {find_commit(f[0])}" for name, f in present.items())
     options = " ".join(f"--{name} ..." for name in present)
     command = f"python benchmarks/published.py {options} --python ..."
-    print(INTRODUCTION.format(command=command, versions=versions or "none"))
+    print(INTRODUCTION.format(command=command, versions=versions or "none"), end="")
     print_data(run, MARGINALS, "marginal")
     print_data(run, PREFIXES, "prefix")
     print(SMALL)
