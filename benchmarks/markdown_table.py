@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import fitplug as fp
+if TYPE_CHECKING:
+    import fitplug as fp  # the interpreters of peers need not have it
 
 
 def compute_delta_gap(plan: fp.Plan) -> float:

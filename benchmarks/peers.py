@@ -10,21 +10,15 @@ that the memory is that of the case.
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import resource
-import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from cases import Figures, answer_case, format_figures, run_case
 from markdown_table import compute_delta_gap, heading, line
-
-Found: TypeAlias = dict[str, Any]
-"""What a case found, in the order of the columns."""
 
 GRID = [(10, 10), (10, 50), (20, 20), (20, 50), (40, 10), (40, 20), (40, 40), (40, 50)]
 SMALL = [(10, 2, 2), (10, 3, 2), (10, 3, 3), (10, 10, 2), (10, 10, 3)]
@@ -62,7 +56,8 @@ LENGTH_TEXT = """
 ## Prefixes of one attribute
 
 The workload has all n prefixes of one attribute. The peers are the factorizations for sums over
-time of jax-privacy 2.0.0: the square root of the prefix matrix, which is optimal among Toeplitz
+time of jax-privacy 2.3.0.dev0 (google-deepmind/jax_privacy at 8967688; 2.0.0 from PyPI gives
+the same to four digits): the square root of the prefix matrix, which is optimal among Toeplitz
 matrices (https://arxiv.org/abs/2202.11205); buffered linear Toeplitz matrices with seven buffers
 (BLT, https://arxiv.org/abs/2404.16706), which need little memory for each step; and banded Toeplitz
 matrices with 512 bands (BandMF, https://arxiv.org/abs/2306.08153), which are meant for people who
@@ -74,18 +69,11 @@ step by step while data arrive; a plan of fitplug is for data that are complete.
 def main(python: str, querysmasher: str, residualplanner: str) -> None:
     folders = {"querysmasher": querysmasher, "residualplanner": residualplanner}
 
-    def run(system: str, *sizes: int) -> Found:
-        here = Path(__file__).resolve()
-        path = [
-            str(here.parent),
-            *filter(None, [os.environ.get("PYTHONPATH"), folders.get(system)]),
-        ]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
-        chosen = sys.executable if system.startswith("fitplug") else python
-        words = [chosen, str(here), "case", system, *map(str, sizes)]
-        said = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-        found: Found = json.loads(said.stdout.splitlines()[-1])
-        return found
+    def run(system: str, *sizes: int) -> Figures:
+        interpreter = sys.executable if system.startswith("fitplug") else python
+        return run_case(
+            Path(__file__).resolve(), interpreter, [folders.get(system, "")], system, *sizes
+        )
 
     print(INTRODUCTION + GRID_TEXT)
     columns = ["RMSE", "largest std", "bound", "gap of Delta", "s", "MB"]
@@ -93,37 +81,24 @@ def main(python: str, querysmasher: str, residualplanner: str) -> None:
     for n, d in GRID:
         queries = d * n + d * (d - 1) // 2 * n * n
         for system in ("querysmasher", "fitplug_grid"):
-            print(line([str(n), str(d), str(queries), *tell(run(system, n, d))]), flush=True)
+            print(
+                line([str(n), str(d), str(queries), *format_figures(run(system, n, d))]), flush=True
+            )
     print(SMALL_TEXT)
     columns = ["mechanism", "largest variance", "bound", "gap of Delta", "s", "MB"]
     print(heading(["n", "d", "k", *columns]))
     for sizes in SMALL:
         for system in ("residualplanner", "fitplug_small"):
-            print(line([*map(str, sizes), *tell(run(system, *sizes))]), flush=True)
+            print(line([*map(str, sizes), *format_figures(run(system, *sizes))]), flush=True)
     print(LENGTH_TEXT)
     print(heading(["n", *columns]))
     for n in LENGTHS:
         banded = ["banded"] if n == LENGTHS[0] else []
         for system in (*banded, "buffered", "toeplitz", "fitplug_length"):
-            print(line([str(n), *tell(run(system, n))]), flush=True)
+            print(line([str(n), *format_figures(run(system, n))]), flush=True)
 
 
-def tell(found: Found) -> Iterator[str]:
-    """Write what a case found: numbers with six digits, and a dash where it has none."""
-    for name, value in found.items():
-        if name == "s":
-            yield f"{value:.2g}" if value < 10 else f"{value:.0f}"
-        else:
-            yield "-" if value is None else value if isinstance(value, str) else f"{value:.6g}"
-
-
-def case(system: str, *sizes: str) -> None:
-    found = CASES[system](*map(int, sizes))
-    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    print(json.dumps({**found, "MB": round(megabytes)}))
-
-
-def run_fitplug_grid(n: int, d: int) -> Found:
+def run_fitplug_grid(n: int, d: int) -> Figures:
     plan, seconds = design_prefixes(n, d, 2, with_total=False)
     variances = plan.variances
     total = sum(float(variances[name].sum()) for name in variances)
@@ -138,11 +113,11 @@ def run_fitplug_grid(n: int, d: int) -> Found:
     }
 
 
-def run_fitplug_small(n: int, d: int, k: int) -> Found:
+def run_fitplug_small(n: int, d: int, k: int) -> Figures:
     return tell_plan(*design_prefixes(n, d, k, with_total=True))
 
 
-def run_fitplug_length(n: int) -> Found:
+def run_fitplug_length(n: int) -> Figures:
     return tell_plan(*design_prefixes(n, 1, 1, with_total=False))
 
 
@@ -160,7 +135,7 @@ def design_prefixes(n: int, d: int, k: int, with_total: bool) -> tuple[Any, floa
     return plan, time.process_time() - start
 
 
-def tell_plan(plan: Any, seconds: float) -> Found:
+def tell_plan(plan: Any, seconds: float) -> Figures:
     return {
         "mechanism": "fitplug",
         "largest variance": plan.privacy_cost**2,
@@ -170,7 +145,7 @@ def tell_plan(plan: Any, seconds: float) -> Found:
     }
 
 
-def run_querysmasher(n: int, d: int) -> Found:
+def run_querysmasher(n: int, d: int) -> Figures:
     import numpy as np
     from query import KronQuery, MatrixQuery
     from smasher import Smasher, powerset
@@ -205,7 +180,7 @@ def run_querysmasher(n: int, d: int) -> Found:
     }
 
 
-def run_residualplanner(n: int, d: int, k: int) -> Found:
+def run_residualplanner(n: int, d: int, k: int) -> Figures:
     import cvxpy
 
     cvxpy.installed_solvers()
@@ -224,7 +199,7 @@ def run_residualplanner(n: int, d: int, k: int) -> Found:
     return tell_peer("ResidualPlanner+", float(planner.get_noise_level()), start)
 
 
-def run_toeplitz(n: int) -> Found:
+def run_toeplitz(n: int) -> Figures:
     import numpy as np
     from jax_privacy.matrix_factorization import toeplitz
 
@@ -233,7 +208,7 @@ def run_toeplitz(n: int) -> Found:
     return tell_peer("Toeplitz square root", float(squares.sum()) ** 2, start)
 
 
-def run_banded(n: int) -> Found:
+def run_banded(n: int) -> Figures:
     import jax.numpy as jnp
     from jax_privacy.matrix_factorization import toeplitz
 
@@ -242,7 +217,7 @@ def run_banded(n: int) -> Found:
     return tell_peer("BandMF, 512 bands", float(toeplitz.loss(found, n, jnp.max)), start)
 
 
-def run_buffered(n: int) -> Found:
+def run_buffered(n: int) -> Figures:
     from jax_privacy.matrix_factorization import buffered_toeplitz
 
     start = use_64_bits()
@@ -258,13 +233,13 @@ def use_64_bits() -> float:
     return time.process_time()
 
 
-def tell_peer(name: str, variance: float, start: float) -> Found:
+def tell_peer(name: str, variance: float, start: float) -> Figures:
     seconds = time.process_time() - start
     told = {"mechanism": name, "largest variance": variance, "bound": None, "gap of Delta": None}
     return {**told, "s": seconds}
 
 
-CASES: dict[str, Callable[..., Found]] = {
+CASES: dict[str, Callable[..., Figures]] = {
     "fitplug_grid": run_fitplug_grid,
     "fitplug_small": run_fitplug_small,
     "fitplug_length": run_fitplug_length,
@@ -278,6 +253,6 @@ CASES: dict[str, Callable[..., Found]] = {
 
 if __name__ == "__main__":
     if sys.argv[1] == "case":
-        case(*sys.argv[2:])
+        answer_case(CASES, *sys.argv[2:])
     else:
         main(*sys.argv[1:])

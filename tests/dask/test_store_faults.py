@@ -5,6 +5,7 @@ The server is a process of its own; what it was asked, and how many bytes it sen
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -185,6 +186,43 @@ def test_a_server_that_takes_requests_and_never_answers(
         )
     assert time.monotonic() - begun < 3
     assert server.tell()["HEAD"] == 4
+    server.behave()
+
+
+@pytest.mark.parametrize(
+    "table", [fp.DeltaTable("s3://p/t"), fp.IcebergTable("s3://p/t/metadata/1.metadata.json")]
+)
+def test_a_table_in_a_store_that_never_answers(table: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        keys = {"key": "k", "secret": "s", "region": "us-east-1"}
+        keys["endpoint_url"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        begun = time.monotonic()
+        with dask.config.set({"fitplug.timeout": "1s"}):
+            told = fails(fp.Source(table, storage_options=keys))
+        assert time.monotonic() - begun < 5
+        assert "cannot be re" in told
+
+
+@pytest.mark.parametrize("name", ["people/0.parquet", "a.csv", "a.arrow"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_server_that_answers_requests_for_headers_alone(
+    server: StoreServer, name: str, late: bool
+) -> None:
+    silent = {"faults": ["hang"] * 1000}
+    server.behave(**({} if late else silent))
+    begun = 0.0
+
+    def fall_silent(done: int, total: int) -> None:
+        nonlocal begun
+        if not done:
+            begun = time.monotonic()
+            server.behave(**silent)
+
+    begun = time.monotonic()
+    with dask.config.set({"fitplug.timeout": "1s"}):
+        told = fails(server.url + name, progress=fall_silent)
+    assert "cannot be read now: its store repeatedly failed to answer" in told
+    assert time.monotonic() - begun < 4
     server.behave()
 
 

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.feather as pf
+import pyarrow.parquet as pq
 import pytest
 
 import fitplug as fp
 from fitplug.domain.attribute import CODECS
 from fitplug.testing import check_attribute
+from tests.helpers.command_line import fitplug
 from tests.helpers.places import ROOT
 from tests.helpers.third_party import ANGLES, Angles, AnglesCodec, install
 
@@ -22,6 +27,48 @@ def test_a_kind_of_another_package_conforms() -> None:
     check_attribute(Angles(4), ANGLES)
     values = {angle: 4 if cell is None else cell for angle, cell in ANGLES.items()}
     check_attribute(Angles(4, other="unknown"), values)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_files_are_counted_by_a_kind_of_another_package(suffix: str, tmp_path: Path) -> None:
+    angles = [0, 89, 90, 180, 270, 359, 360, -1, None, 2**40]
+    table, path = pa.table({"a": pa.array(angles, pa.int64())}), tmp_path / f"rows{suffix}"
+    write = {".csv": pc.write_csv, ".parquet": pq.write_table, ".arrow": pf.write_feather}
+    write[suffix](table, path)
+    for attribute, expected in (
+        (Angles(4), [2, 1, 1, 2]),
+        (Angles(4, other="unknown"), [2, 1, 1, 2, 4]),
+    ):
+        counted = fp.count(path, (fp.Domain({"a": attribute}), [("a",)]))
+        assert counted[("a",)].tolist() == expected
+
+
+SPEC = """
+ledger = false
+
+[data]
+path = "rows.parquet"
+
+[privacy]
+unit = { records = 1 }
+
+[domain]
+a = { angles = 4 }
+
+[[query]]
+name = "sectors"
+a = "prefix"
+std = 2.0
+"""
+
+
+def test_a_spec_may_name_a_kind_of_another_package(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [0, 90, 90]}), tmp_path / "rows.parquet")
+    (tmp_path / "a.toml").write_text(SPEC)
+    ran = fitplug("run", tmp_path / "a.toml")
+    assert (ran.code, ran.err) == (0, "")
+    release = fp.Release.load(tmp_path / "release")
+    assert release.plan.domain == fp.Domain({"a": Angles(4)})
 
 
 @dataclass(frozen=True)

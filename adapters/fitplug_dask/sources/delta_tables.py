@@ -85,7 +85,13 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
             f"the Delta table {shown} needs the package deltalake, which is not installed. "
             'Install it with: pip install "fitplug[delta]"'
         )
-    storage = dict(_translate_options(root, options or {})) if is_url(root) else None
+    storage = None
+    if is_url(root):
+        from fitplug_dask.workers import read_timeout  # it imports Dask
+
+        limit = f"{round(1000 * read_timeout())}ms"  # of each request
+        storage = {"timeout": limit, "retry_timeout": limit}
+        storage |= dict(_translate_options(root, options or {}))
     path = root if is_url(root) else locate(root, None).path
     try:
         return deltalake.DeltaTable(path, version=version, storage_options=storage)
