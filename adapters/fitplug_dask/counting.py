@@ -12,11 +12,7 @@ from fitplug.counts import (
     OutsideCounts,
     Source,
     Tables,
-    check_coverage,
-    check_limit_attributes,
-    check_person,
-    check_weight,
-    find_limit,
+    check_request,
     list_tables,
     sum_to_tables,
 )
@@ -76,11 +72,9 @@ def count(
     source = Source.of(source)
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
+    limit = check_request(plan, source, job.attributes, unit)
     if isinstance(plan, Plan) and plan.coverage is not None:
-        check_coverage(source.person_columns)
         job = replace(job, outside=plan.coverage.names)
-    check_weight(job.weight, job.filters, job.attributes, source.person_columns)
-    limit = find_limit(plan.unit if isinstance(plan, Plan) else None, unit, source.person)
     selection = _make_selection(source.person_columns, limit, person_key, job)
     sharded = request.choose_sharding(whole=selection is not None or bool(job.outside))
     files = _find_checked_files(source, job, runner)
@@ -191,8 +185,7 @@ def count_slabs(
     person = source.person_columns
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
-    check_weight(job.weight, job.filters, job.attributes, person)
-    limit = find_limit(plan.unit if isinstance(plan, Plan) else None, None, source.person)
+    limit = check_request(plan, source, job.attributes)
     selection = None if not person else _make_selection(person, limit, person_key, job)
     files = _find_checked_files(source, job, runner)
     how: dict[str, Any] = {
@@ -241,8 +234,6 @@ def _make_selection(
                 "person. Give person, or leave out the key."
             )
         return None
-    check_limit_attributes(limit, job.attributes)
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))
-    check_person(person, tuple(job.attributes))
     check_selection_once()  # each process that reads or selects rows makes this test, too
     return selection

@@ -21,12 +21,8 @@ from fitplug.counts import (
     OutsideCounts,
     Source,
     Tables,
-    check_coverage,
-    check_limit_attributes,
-    check_person,
-    check_weight,
+    check_request,
     choose_joint_tables,
-    find_limit,
     is_measure,
     list_tables,
     sum_to_tables,
@@ -84,17 +80,10 @@ def count(
     source = Source.of(source)
     _check_options(source, client=client, person_key=person_key)
     domain, names = list_tables(plan)
-    planned = plan if isinstance(plan, Plan) else None
-    limit = find_limit(None if planned is None else planned.unit, unit, source.person)
-    coverage = None if planned is None else planned.coverage
-    if coverage is not None:
-        check_coverage(source.person_columns)
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
-    check_weight(source.weight, source.filters, attributes, source.person_columns)
-    check_person(source.person_columns, attributes)
-    if limit is not None:
-        check_limit_attributes(limit, attributes)
+    limit = check_request(plan, source, attributes, unit)
+    coverage = plan.coverage if isinstance(plan, Plan) else None
     joints = choose_joint_tables(domain, names)
     outside = () if coverage is None else coverage.names
     start = time.perf_counter()

@@ -19,11 +19,9 @@ from fitplug.counts.records import (
     make_filters,
 )
 from fitplug.counts.requests import (
-    check_coverage,
-    check_limit_attributes,
     check_person,
+    check_request,
     choose_limit,
-    find_limit,
     list_tables,
 )
 from fitplug.counts.seals import seal_slab, seal_slabs
@@ -51,14 +49,12 @@ __all__ = [
     "Source",
     "Tables",
     "can_name_columns",
-    "check_coverage",
-    "check_limit_attributes",
     "check_person",
+    "check_request",
     "check_weight",
     "choose_joint_tables",
     "choose_limit",
     "describe_rows",
-    "find_limit",
     "find_separator",
     "is_measure",
     "is_weighted",

@@ -7,6 +7,8 @@ from typing import Any
 
 from fitplug.counts.consistency import AttributeSet
 from fitplug.counts.joint_tables import is_measure
+from fitplug.counts.records import check_weight
+from fitplug.counts.source import Source
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import BudgetError, DomainError, TablesError
 from fitplug.workload import AddRemove, ReplaceOne, Unit
@@ -34,6 +36,42 @@ def list_tables(wanted: Any) -> tuple[Domain, list[AttributeSet]]:
     if not names:
         raise TablesError("no tables are given. Name at least one set of attributes.")
     return domain, names
+
+
+def check_request(
+    wanted: Any,
+    source: Source,
+    attributes: Mapping[str, Attribute],
+    unit: Unit | None = None,
+) -> AddRemove | None:
+    """Check that what is counted, the source and the unit of privacy go together.
+
+    Args:
+        wanted: What `list_tables` takes; a plan has a unit, and perhaps coverage.
+        source: What the data are.
+        attributes: The attributes that are counted.
+        unit: The unit of privacy that the caller gave.
+
+    Returns:
+        The limit on the rows of a person that the count enforces; None if it counts all rows.
+
+    Raises:
+        BudgetError: The plan has another unit than the one that was given, nothing says how many
+            rows of a person are counted, no count keeps the unit, or the plan has coverage and the
+            source persons.
+        DomainError: A column of weights or persons is used for something else, too, or rows of a
+            person cannot be limited in each cell that the unit names.
+        InputError: The source has weights and persons.
+    """
+    person = source.person_columns
+    if getattr(wanted, "coverage", None) is not None:
+        _check_coverage(person)
+    check_weight(source.weight, source.filters, attributes, person)
+    limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
+    check_person(person, attributes)
+    if limit is not None:
+        _check_limit_attributes(limit, attributes)
+    return limit
 
 
 def check_person(person: Sequence[str], used: Container[str]) -> None:
@@ -69,7 +107,7 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
     return None if unit is None else unit.limit
 
 
-def find_limit(
+def _find_limit(
     planned: Unit | None, unit: Unit | None, person: str | Sequence[str] | None
 ) -> AddRemove | None:
     """Find the limit on the rows of a person that a count enforces; None if it counts all rows.
@@ -101,7 +139,7 @@ def find_limit(
     return choose_limit(chosen)
 
 
-def check_coverage(person: Sequence[str]) -> None:
+def _check_coverage(person: Sequence[str]) -> None:
     """Raise BudgetError if rows in no table are to be counted, and their persons limited."""
     if person:
         raise BudgetError(
@@ -110,7 +148,7 @@ def check_coverage(person: Sequence[str]) -> None:
         )
 
 
-def check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute]) -> None:
+def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute]) -> None:
     """Check that rows of a person can be limited in each cell that the unit names.
 
     Args:

@@ -302,7 +302,7 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
     """Find the records of a person of which at most one is kept.
 
     Args:
-        limit: The limit on the records of a person, which `check_limit_attributes` has checked.
+        limit: The limit on the records of a person, which `check_request` has checked.
         job: What is counted.
 
     Returns:
