@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 from fitplug.families.base.family import Design, find_family
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.structure import Structure
-from fitplug.families.blocks.design.columns import design_persons
 from fitplug.families.blocks.design.moves import design_moves
 from fitplug.families.blocks.design.optimum import design_matrices
 from fitplug.families.blocks.design.pairs import design_pairs
+from fitplug.families.blocks.design.persons import design_persons
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure

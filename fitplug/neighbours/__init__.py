@@ -19,6 +19,7 @@ from fitplug.neighbours.move_costs import (
     undo_scale,
 )
 from fitplug.neighbours.person_cost import (
+    find_costly_at_cells,
     find_costly_differences,
     find_missed_differences,
     upper_largest_cost,
@@ -44,6 +45,7 @@ __all__ = [
     "RecordProducts",
     "RecordSets",
     "build_record_products",
+    "find_costly_at_cells",
     "find_costly_differences",
     "find_missed_differences",
     "find_pairs",

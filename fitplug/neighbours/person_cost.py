@@ -18,22 +18,13 @@ are in docs/theory/persons.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.neighbours.person_ascent import ascend, list_costliest_records, list_starts
 from fitplug.neighbours.person_search import MOST_WORK, search_costliest
-from fitplug.neighbours.persons import (
-    PersonRecords,
-    Record,
-    RecordProducts,
-    RecordSets,
-    ascend,
-    list_costliest_records,
-    list_starts,
-    pack_records,
-)
+from fitplug.neighbours.persons import PersonRecords, RecordProducts, RecordSets
 from fitplug.numeric import AnyArray, BoolArray, IntArray
 
 MOST_PERIODS, MOST_LISTED = 16, 1_000_000
@@ -204,38 +195,51 @@ def _upper_by_rows(paired: AnyArray, most: int) -> AnyArray:
 _SEARCHED = 20_000_000
 """The most sums of a branch and bound."""
 
+_DRAWS = 3
+"""How many differences are searched with a record in each cell."""
+
 _MOST_LISTED = 20_000
 """The most differences that are listed in each search: a design searches some tens of times."""
 
 
-def find_costly_differences(products: RecordProducts, most: int, at_cells: int = 0) -> RecordSets:
+def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
     """Find differences of large cost, the costliest first.
 
     Args:
         products: The products of records, as floats.
         most: How many differences are wanted, about.
-        at_cells: For how many cells one is wanted that has a record there. The costliest of all are
-            often few, and a design that heeds them alone makes others costly.
 
     Returns:
         At least one. The first is a difference of the largest cost but for rounding, where there is
         no symmetric attribute and the differences are few.
     """
     if _can_list(products.person):
-        persons = _search_all(products, most)
-    else:
-        persons = [ascend(products, start) for start in list_starts(products, most)]
-        records = list_costliest_records(products, at_cells)
-        persons += [ascend(products, [record], stays=record) for record in records]
-    return _pack_by_cost(products, persons)
+        return _sort_by_cost(products, _search_all(products, most))
+    return _sort_by_cost(products, ascend(products, list_starts(products, most)))
 
 
-def _pack_by_cost(products: RecordProducts, persons: Sequence[Sequence[Record]]) -> RecordSets:
-    """Pack persons, none twice, the costliest first."""
-    different = list(dict.fromkeys(tuple(sorted(records)) for records in persons))
-    sets = pack_records(products.person, different)
-    order = np.argsort(-products.compute_costs(sets), kind="stable")
-    return sets.take(order)
+def find_costly_at_cells(products: RecordProducts, most: int, spread: float) -> RecordSets:
+    """Find differences of large cost with a record in each of some cells, the costliest first.
+
+    Args:
+        products: The products of records, as floats.
+        most: For how many cells some are wanted, about.
+        spread: By which part of the largest cost of a record a difference may favour some cells, at
+            random. Without it their other records are often the same ones.
+    """
+    if _can_list(products.person):
+        return _sort_by_cost(products, _search_all(products, 0))
+    starts = list_costliest_records(products, most)
+    starts = starts.take(np.tile(np.arange(len(starts)), _DRAWS))
+    noise = np.random.default_rng(0).uniform(-spread, spread, (len(starts), len(products.same)))
+    favour = noise * float(np.diagonal(products.same).max())
+    return _sort_by_cost(products, ascend(products, starts, keeps_first=True, favour=favour))
+
+
+def _sort_by_cost(products: RecordProducts, persons: RecordSets) -> RecordSets:
+    """Sort persons that are normalised, none twice, the costliest first."""
+    persons = persons.leave_out()
+    return persons.take(np.argsort(-products.compute_costs(persons), kind="stable"))
 
 
 def find_missed_differences(products: RecordProducts, most: int) -> RecordSets | None:
@@ -251,7 +255,7 @@ def find_missed_differences(products: RecordProducts, most: int) -> RecordSets |
     if _can_list(products.person):
         return None
     if _can_list(products.person, MOST_LISTED):
-        return _pack_by_cost(products, _search_all(products, most))
+        return _sort_by_cost(products, _search_all(products, most))
     searched = search_costliest(products, _SEARCHED)
     return None if searched is None else searched.costly
 
@@ -261,7 +265,7 @@ def _can_list(person: PersonRecords, most: int = _MOST_LISTED) -> bool:
     return not len(person.differing_sets) and count_differences(person) <= most
 
 
-def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
+def _search_all(products: RecordProducts, most: int) -> RecordSets:
     """List all differences, and take the costliest ones, and the costliest at each cell."""
     members, costs = list_differences(products)
     order = np.argsort(-costs, kind="stable")
@@ -271,5 +275,6 @@ def _search_all(products: RecordProducts, most: int) -> list[list[Record]]:
     for cells in members[order].T:
         np.minimum.at(costliest, cells, np.arange(len(order)))
     chosen |= dict.fromkeys(order[costliest[:-1]].tolist())
-    unlabelled = (0,) * len(products.person.sizes)
-    return [[(cell, unlabelled) for cell in members[v].tolist() if cell >= 0] for v in chosen]
+    chosen_cells = members[list(chosen)]
+    shape = (*chosen_cells.shape, len(products.person.sizes))
+    return RecordSets(chosen_cells, np.zeros(shape, dtype=np.int64)).normalise()

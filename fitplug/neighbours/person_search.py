@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitplug.neighbours.persons import RecordProducts, RecordSets, ascend, list_starts, pack_records
+from fitplug.neighbours.person_ascent import ascend, list_starts
+from fitplug.neighbours.persons import RecordProducts, RecordSets
 from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
 MOST_WORK = 400_000_000
@@ -81,8 +82,7 @@ def search_costliest(
     rounded, power = _round_up(products)
     search = _Search(RecordProducts(products.person, rounded))
     floats = products.to_floats()
-    starts = list_starts(floats, _STARTS)
-    search.note(pack_records(products.person, [ascend(floats, start) for start in starts]))
+    search.note(ascend(floats, list_starts(floats, _STARTS)))
     if claimed is not None:
         level = claimed >> power
         is_proven = search.divide(_CONFIRMING * most_work, level) <= level

@@ -1,6 +1,6 @@
 """Solvers: the dual, its fixed point and the methods around it. They know no family."""
 
-from fitplug.solve.dual import DualValue, Solution, solve_dual
+from fitplug.solve.dual import DualValue, Simplex, Solution, solve_dual
 from fitplug.solve.fixed_point import (
     MIXING,
     FixedPoint,
@@ -30,6 +30,7 @@ __all__ = [
     "Poles",
     "Problem",
     "ScalarBlocks",
+    "Simplex",
     "Solution",
     "Solver",
     "TotalErrorOptimum",

@@ -96,7 +96,7 @@ def test_bounds_that_may_be_above_the_truth_say_so(monkeypatch):
 def test_of_many_optima_one_is_taken_whose_cost_is_proven(monkeypatch):
     """Hardly a search: only bounds that are tight by themselves prove anything."""
     hurried = partial(upper_largest_cost, most_work=1)
-    for module in ("design.columns", "strategy.differences"):
+    for module in ("design.persons", "strategy.differences"):
         monkeypatch.setattr(f"fitplug.families.blocks.{module}.upper_largest_cost", hurried)
     domain = fp.Domain({"day": fp.Integers(1, 12), "zone": ["a", "b", "c"]})
     groups = [

@@ -8,9 +8,6 @@ its covariance are found, which join the others until none of them costs more th
 lower bound of each of these solves is one for all differences.
 
 See docs/theory/persons.md and docs/theory/units.md.
-
-For persons, the dual has in block A P_A = sum_v p_v B M_A(v) B' (`fitplug.neighbours.persons`,
-docs/theory/persons.md).
 """
 
 from __future__ import annotations
@@ -19,38 +16,27 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cholesky
 
-from fitplug.families.base.family import CLAIM_MARGIN, Design, Duals
+from fitplug.families.base.family import Design, Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.blocks.design.optimum import reduce_blocks
-from fitplug.families.blocks.design.rounding import RealBlocks, choose_bases, round_blocks
+from fitplug.families.blocks.design.rounding import RealBlocks, round_blocks
 from fitplug.families.blocks.shape.matrices import PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.neighbours import (
-    RecordProducts,
     RecordSets,
-    build_record_products,
-    find_costly_differences,
-    find_missed_differences,
-    list_single_records,
-    upper_largest_cost,
 )
-from fitplug.numeric import AnyArray, FloatArray, IndexArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray
 from fitplug.solve import (
-    Block,
-    DualValue,
     Options,
-    Problem,
+    Simplex,
     Solution,
-    compute_mean,
     explain_end_of_bounds,
-    solve_dual,
 )
 
 _ROUNDS = 120
@@ -65,8 +51,8 @@ _TARGET = 0.99
 _ROUNDING = 1e-9
 """By how much a cost is larger than one that was found, relatively, if it is not rounding."""
 
-_SEARCHES, _CELLS_SEARCHED = 8, 300
-"""From how many single records a costly person is searched, and for how many one who has it."""
+_CHOOSING, _CHOICES = 100, 4
+"""The most iterations, and the most solves, that each share of the first differences is given."""
 
 _NEW_SHARE = 0.1
 """The part of all weight that new differences begin with."""
@@ -95,8 +81,9 @@ class ColumnProblem(ABC, Generic[N, C]):
         first_shares: Shares of all weight that the first differences are given at the end, one
             after another, while the bound on the cost is above the largest cost that was found.
             Where few differences have weight, many precisions are optimal, and of most of them the
-            costs of other differences cannot be bounded tightly; these weights choose one of which
-            they can. Without them, prefixes of 60 days with a row a day cost 47% more rho.
+            costs of other differences cannot be bounded tightly. Of those, the one is wanted whose
+            first differences cost least. Without it, prefixes of 60 days with a row a day cost 47%
+            more rho.
         structure: The structure.
     """
 
@@ -130,9 +117,13 @@ class ColumnProblem(ABC, Generic[N, C]):
 
     @abstractmethod
     def solve(
-        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
+        self,
+        sets: RecordSets,
+        options: Options,
+        start: tuple[FloatArray, FloatArray] | None,
+        simplices: Sequence[Simplex] | None = None,
     ) -> Solution:
-        """Solve the dual with weights on some differences."""
+        """Solve the dual with weights on some differences, as `solve_dual` does."""
 
     def mix_precisions(
         self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
@@ -263,6 +254,9 @@ def _choose_provable(
 ) -> tuple[tuple[FloatArray, ...], float]:
     """Choose precisions whose cost can be bounded, by shares of weight of the first differences.
 
+    With such a share s, the dual's optimum minimises (1 - s) times the largest cost of all
+    differences plus s times that of the first ones (D19).
+
     Args:
         problem: The problem.
         weights: The differences that are named, and the best dual weights of them and of queries.
@@ -274,138 +268,32 @@ def _choose_provable(
     Returns:
         Whiteners, and the bound on the cost of all differences.
     """
-    sets, p, q = weights
     first = problem.list_first()
-    once = replace(options, max_iterations=1, progress=None)
+    limits = replace(
+        options, tolerance=options.tolerance / 10, max_iterations=_CHOOSING, progress=None
+    )
     for share in problem.first_shares:
-        if largest <= (upper * (1 + options.tolerance / 4)) ** 2:
-            break
-        mixed = np.concatenate([p * (1 - share), np.full(len(first), share / len(first))])
-        weighted = np.flatnonzero(mixed > 0)
-        start = mixed[weighted], q
-        solution = problem.solve(sets.append(first).take(weighted), once, start)
-        bound, _ = problem.upper_cost(problem.measure(solution.whiteners))
-        if bound < largest:
-            whiteners, largest = solution.whiteners, bound
+        sets, p, q = weights
+        weighted = np.flatnonzero(p > 0)
+        sets, p, p_first = sets.take(weighted), p[weighted], np.ones(len(first))
+        for _ in range(_CHOICES):
+            if largest <= (upper * (1 + options.tolerance / 4)) ** 2:
+                return whiteners, largest
+            joined = sets.append(first)
+            is_named = np.arange(len(joined)) < len(sets)
+            parts = Simplex(is_named, 1 - share), Simplex(~is_named, share)
+            start = np.concatenate([p, p_first]), q
+            solution = problem.solve(joined, limits, start, parts)
+            costs = problem.measure(solution.whiteners)
+            costly = problem.find_costly(costs, joined, solution.p, upper)
+            is_costlier = costs.compute_costs(costly) > (upper * (1 + options.tolerance / 4)) ** 2
+            new = costly.take(is_costlier).leave_out(joined)
+            if not len(new):
+                bound, _ = problem.upper_cost(costs)
+                if bound < largest:
+                    whiteners, largest = solution.whiteners, bound
+                break
+            p, p_first, q = solution.p[is_named], solution.p[~is_named], solution.q
+            added = np.full(len(new), _NEW_SHARE * p.sum() / len(new))
+            sets, p = sets.append(new), np.concatenate([p, added])
     return whiteners, largest
-
-
-@dataclass(frozen=True, eq=False)
-class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
-    """Blocks that are matrices over the dense cells, and the records of a person.
-
-    Attributes:
-        blocks: The blocks, whose bases have a column for each dense cell.
-        attributes: A of each block.
-        independent: For each block k independent rows of its matrix.
-    """
-
-    structure: PersonStructure
-    blocks: tuple[Block, ...]
-    attributes: tuple[tuple[int, ...], ...]
-    independent: tuple[IndexArray, ...]
-
-    bound_margin = CLAIM_MARGIN
-    first_shares = (1e-3, 1e-4, 1e-2)
-
-    @classmethod
-    def reduce(cls, structure: PersonStructure) -> PersonProblem:
-        """Reduce the blocks of a structure."""
-        blocks, independent = reduce_blocks(structure)
-        attributes = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
-        return cls(structure, tuple(blocks), tuple(attributes), tuple(independent))
-
-    def list_first(self) -> RecordSets:
-        return list_single_records(self.structure.person)
-
-    def solve(
-        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
-    ) -> Solution:
-        problem, owners = self._multiply_records(sets)
-
-        def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
-            # Each difference has several columns.
-            g, h = np.zeros(problem.cells), np.zeros(problem.queries)
-            value, whiteners = 0.0, []
-            for block, owner in zip(problem.matrices, owners, strict=True):
-                mean = compute_mean(block, p[owner], q)
-                value += mean.value
-                whiteners.append(mean.compute_whitener())
-                g += np.bincount(owner, mean.profile, minlength=problem.cells)
-                h[block.rows] += mean.ratios
-            return DualValue(value, g, h, tuple(whiteners))
-
-        return solve_dual(
-            problem,
-            tolerance=options.tolerance,
-            max_iterations=options.max_iterations,
-            progress=options.progress,
-            start=start,
-            evaluate=evaluate,
-        )
-
-    def measure(self, whiteners: Sequence[FloatArray]) -> RecordProducts:
-        reals, sizes = self._build_reals(whiteners), self.structure.person.sizes
-        parts = [(a, real.T @ real) for a, real in zip(self.attributes, reals, strict=True)]
-        equal, other = [1 - 1 / n for n in sizes], [-1 / n for n in sizes]
-        return build_record_products(self.structure.person, parts, equal, other)
-
-    def find_costly(
-        self, costs: RecordProducts, sets: RecordSets, p: FloatArray, upper: float
-    ) -> RecordSets:
-        person = self.structure.person
-        has_all = person.has_one_cell_each and person.most == person.period_count
-        # Where a person may have a record in every cell, those that are found have nearly all.
-        costly = find_costly_differences(costs, _SEARCHES, 0 if has_all else _CELLS_SEARCHED)
-        reached = math.sqrt(costs.compute_costs(costly.append(sets)).max())
-        if reached < upper and (missed := find_missed_differences(costs, _SEARCHES)) is not None:
-            return costly.append(missed)
-        return costly
-
-    def upper_cost(self, costs: RecordProducts) -> tuple[float, RecordSets | None]:
-        largest = upper_largest_cost(costs)
-        return float(largest.of_cells.max()), largest.costly
-
-    def make_real_blocks(
-        self, structure: PersonStructure, whiteners: Sequence[FloatArray], options: Options
-    ) -> list[RealBlocks]:
-        reals = self._build_reals(whiteners)
-        return choose_bases(structure, reals, self.independent, options.periods)
-
-    def _build_reals(self, whiteners: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-        """Build the real strategy of each block."""
-        return tuple(w @ block.basis for w, block in zip(whiteners, self.blocks, strict=True))
-
-    def _multiply_records(self, sets: RecordSets) -> tuple[Problem, tuple[IntArray, ...]]:
-        """Build the problem of some differences.
-
-        Returns:
-            The problem, whose blocks have up to k columns for each difference, and for each block
-            the difference of each column.
-        """
-        blocks, owners = [], []
-        for block, attributes in zip(self.blocks, self.attributes, strict=True):
-            moments = sets.multiply_labels(attributes, self.structure.person.sizes)
-            squares, vectors = np.linalg.eigh(moments)
-            factors = vectors * np.sqrt(np.maximum(squares, 0.0))[:, None]
-            # The factors of padding are zero, so that its cell -1 does not matter.
-            columns = block.basis[:, sets.cells].transpose(1, 0, 2) @ factors
-            is_positive = squares > 1e-12 * squares.max()
-            owners.append(np.nonzero(is_positive)[0])
-            flat = columns.transpose(1, 0, 2)[:, is_positive]
-            blocks.append(replace(block, basis=np.ascontiguousarray(flat)))
-        return Problem(len(sets), self.structure.rows, tuple(blocks)), tuple(owners)
-
-
-def design_persons(
-    structure: PersonStructure, objective: Objective, options: Options, loss: float
-) -> Design:
-    """Minimise the privacy cost at the targets for a person with several records.
-
-    The arguments are those of `fitplug.families.designs.find_design`.
-
-    Raises:
-        WorkloadError: If the rank of a block cannot be decided.
-        DesignError: If floating point cannot evaluate the dual, or integers have no room.
-    """
-    return design_columns(PersonProblem.reduce(structure), objective, options, loss)

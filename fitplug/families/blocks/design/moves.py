@@ -29,6 +29,7 @@ from fitplug.solve import (
     DualValue,
     Options,
     Problem,
+    Simplex,
     Solution,
     solve_dual,
 )
@@ -85,17 +86,23 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
         return _MOST_ENTRIES // len(self.structure.noisy_blocks)
 
     def solve(
-        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
+        self,
+        sets: RecordSets,
+        options: Options,
+        start: tuple[FloatArray, FloatArray] | None,
+        simplices: Sequence[Simplex] | None = None,
     ) -> Solution:
         if start is not None:
             start = start[0], start[1][self.rows]
-        return self.solve_weights(replace(self.structure, named=sets).multiples, options, start)
+        multiples = replace(self.structure, named=sets).multiples
+        return self.solve_weights(multiples, options, start, simplices)
 
     def solve_weights(
         self,
         multiples: FloatArray,
         options: Options,
         start: tuple[FloatArray, FloatArray] | None = None,
+        simplices: Sequence[Simplex] | None = None,
     ) -> Solution:
         """Solve the dual with weights on some moves.
 
@@ -125,6 +132,7 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
             tolerance=options.tolerance,
             max_iterations=options.max_iterations,
             progress=options.progress,
+            simplices=simplices,
             start=start,
             evaluate=evaluate,
         )

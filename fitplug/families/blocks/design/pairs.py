@@ -34,6 +34,7 @@ from fitplug.solve import (
     DualValue,
     Options,
     Problem,
+    Simplex,
     Solution,
     compute_mean_of_product,
     solve_dual,
@@ -181,7 +182,11 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
         )
 
     def solve(
-        self, sets: RecordSets, options: Options, start: tuple[FloatArray, FloatArray] | None
+        self,
+        sets: RecordSets,
+        options: Options,
+        start: tuple[FloatArray, FloatArray] | None,
+        simplices: Sequence[Simplex] | None = None,
     ) -> Solution:
         ends = self.structure.pairs.find_ends(sets)
         paired, inverse = np.unique(np.concatenate([ends.first, ends.second]), return_inverse=True)
@@ -210,6 +215,7 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
             tolerance=options.tolerance,
             max_iterations=min(options.max_iterations, _SOLVE),
             progress=options.progress,
+            simplices=simplices,
             start=None if start is None else (start[0], start[1][self.rows]),
             evaluate=evaluate,
         )
