@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class CellWeights:
         cells: p_a of each attribute, shape (n_a,), summing to 1.
         eta: Of each attribute's cells, shape (n, K) or (1, K).
     """
+
+    are_products: ClassVar[bool] = True
 
     batched: BatchedGroups
     cells: tuple[FloatArray, ...]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -46,7 +46,8 @@ _RELAXATION = 1.4
 """The power of the factors by which weights are raised, after the first round."""
 
 _MOVES = 3
-"""The covariances move in every so manieth iteration: the weights need far more of them."""
+"""The covariances of weights that are products over the attributes move in every so manieth
+iteration: the weights need far more of them."""
 
 _WORSE = 0.02
 """If a round raises the cost by more than this part, steps are plain from the best member on."""
@@ -62,7 +63,12 @@ class DifferenceWeights(Protocol):
     """Dual weights of the differences between neighbours, and what these cost.
 
     They are those at some covariances of the attributes, to which `measure` takes them.
+
+    Attributes:
+        are_products: Whether they are products over the attributes.
     """
+
+    are_products: ClassVar[bool]
 
     def measure(self, covariances: Sequence[AttributeCovariance]) -> DifferenceWeights:
         """Return the same weights at other covariances."""
@@ -129,7 +135,9 @@ def descend_product_family(
     )
     # A single attribute is at its optimum already, and so are symmetric ones.
     descends = len(covariances) > 1 and cubes > 0
-    most = min(max_iterations, 1 + int(_MOVES * _WORK / cubes)) if descends else 0
+    # Of other weights the largest cost comes down to the mean only if covariances follow each step.
+    every, work = (_MOVES, _MOVES * _WORK) if differences.are_products else (1, 2 * _WORK)
+    most = min(max_iterations, 1 + int(work / cubes)) if descends else 0
     mixing = _MIXING * tolerance
     state = _State(
         spread,
@@ -139,7 +147,7 @@ def descend_product_family(
         spread.compute_tables(covariances),
     )
     best, best_state = _scale(batched, state, tolerance, None), state
-    idle, last, done, stopped, every = 0, 0.0, 0, False, _MOVES
+    idle, last, done, stopped = 0, 0.0, 0, False
     while done < most and not stopped:
         try:
             for _ in range(min(_ROUND, most - done)):
@@ -177,7 +185,7 @@ def descend_product_family(
         )
         try:
             for step in range(done):
-                state = state.step(mixing, 1.0, step % every == 0)
+                state = state.step(mixing, 1.0, step % _MOVES == 0)
         except (np.linalg.LinAlgError, ValueError):
             pass
     cells, pairs = state.differences.list_weights()

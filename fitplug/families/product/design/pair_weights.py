@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,7 +49,7 @@ _STARTS = 3
 _SEARCHES = 12
 """The most times that costly pairs are searched for."""
 
-_GIVEN = 0.02
+_GIVEN = 0.01
 """What costly pairs are given of all weights together when they get weights of their own."""
 
 _LEAST_COSTLY = 1e-3
@@ -74,6 +75,8 @@ class PairShares:
         products: Y_k of each attribute's grades, shape (K, n_a, n_a); of a symmetric one, of two of
             its cells.
     """
+
+    are_products: ClassVar[bool] = False
 
     structure: ProductPairStructure
     moves: BoolArray
