@@ -127,13 +127,17 @@ def analyse_structure(
 
 
 def find_nearer_structure(structure: Structure) -> Structure | None:
-    """Find the structure that may come nearer to the optimum than a product, if it is affordable.
+    """Find the structure that may come nearer to the optimum, if it is affordable.
 
-    It is that of the optimum, or of one of several trees over the cells of the others.
+    For a product, it is that of the optimum, or of one of several trees over the cells of the
+    others; for pairs in a tree, that of pairs of cells, of which some are named.
     """
+    workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
+    if type(structure) is TreePairStructure:
+        pairs = PairStructure(workload, structure.unit, symmetric, structure.subsets)
+        return pairs if pairs.fits or pairs.fits_named else None
     if type(structure) is not ProductStructure:
         return None
-    workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
     matrices = MatrixStructure(workload, unit, symmetric, _find_subsets(workload, symmetric))
     if _fits_widely(matrices, MOST_AGAIN):
         return matrices

@@ -172,3 +172,15 @@ def test_what_is_not_done_is_refused():
     with pytest.raises(fp.WorkloadError, match="may change in 8 attributes"):
         design_tree(many, unit)
     design_tree(many, fp.ReplaceOne(within=("a3",)), tolerance=0.05).verify()
+
+
+@pytest.mark.slow
+def test_pairs_of_cells_come_nearer_where_a_dense_attribute_is_kept():
+    """Prefixes of the kept attribute and a tree: the tree's bound is 12% of rho below its cost."""
+    places = [(f"a{i}", f"p{k}") for i in range(7) for k in range(i, 60, 7)]
+    domain = fp.Domain({"place": fp.Hierarchy(["area", "place"], places), "B": fp.Integers(0, 59)})
+    asked = [("B", "prefix", 6.3), ("place", "place", 12.5), ("place", "area", 5.5)]
+    groups = [fp.queries({name: kind}, std=std) for name, kind, std in asked]
+    plan = fp.design(fp.Workload(domain, groups), unit=fp.ReplaceOne(within=("B",)))
+    assert plan.gap < 5e-4
+    plan.verify()
