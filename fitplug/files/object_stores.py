@@ -44,6 +44,18 @@ _CONFIG_NAMES = {
 }
 """Names of pandas, Dask and s3fs for keywords of S3, and what `obstore` calls them."""
 
+_CLIENT_OPTIONS = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "default_headers",
+    "proxy_url",
+    "proxy_ca_certificate",
+    "timeout",
+    "user_agent",
+)
+"""Options of requests that other libraries take among those of a store, where `obstore` panics."""
+
 _S3_ENDPOINT = "aws_endpoint_url_s3"
 _ENDPOINTS = ("endpoint", _S3_ENDPOINT, "base_url")
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -87,7 +99,8 @@ def open_object_store(url: str, options: Mapping[str, Any], seconds: float) -> O
     """
     root, path = _split_url(url)
     settings: dict[str, Any] = {rename_option(name): value for name, value in options.items()}
-    settings["client_options"] = _make_client_options(root, settings, seconds)
+    of_client = {name: settings.pop(name) for name in _CLIENT_OPTIONS if name in settings}
+    settings["client_options"] = _make_client_options(root, settings, seconds) | of_client
     settings["retry_config"] = {
         **RETRIES,
         "retry_timeout": timedelta(seconds=seconds),

@@ -52,6 +52,8 @@ def test_credentials_have_the_names_of_common_libraries(options: dict[str, str])
         ("http://host/a.csv", {}, True),
         ("https://host/a.csv", {}, False),
         ("https://host/a.csv", {"client_options": {"allow_http": True}}, True),
+        ("s3://b", {**KEYS, "aws_allow_http": "true"}, True),
+        ("s3://b", {**KEYS, "allow_http": "false", "endpoint_url": "http://127.0.0.1:1"}, False),
     ],
 )
 def test_plain_http_is_allowed_where_it_is_named(
