@@ -63,8 +63,8 @@ def double_counts(packages: Path) -> Path:
     counters = packages / "fitplug_dask" / "kernel" / "counters.py"
     text = counters.read_text()
     altered = text.replace(
-        "            self._count_block(block.num_rows, arrays, shared)\n",
-        2 * "            self._count_block(block.num_rows, arrays, shared)\n",
+        "            self._count_block(*block)\n",
+        2 * "            self._count_block(*block)\n",
     )
     assert altered != text
     counters.write_text(altered)

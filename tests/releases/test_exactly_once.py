@@ -226,7 +226,7 @@ except fp.FitplugError as error:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [1, 8])
+@pytest.mark.parametrize("megabytes", [1, 12])
 def test_a_disk_that_is_too_small_is_found_before_the_charge(tmp_path: Path, megabytes) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -238,9 +238,9 @@ def test_a_disk_that_is_too_small_is_found_before_the_charge(tmp_path: Path, meg
     command = f'{mount}{sys.executable} {tmp_path}/big.py "$0" "$1" && ls -A "$0"'
     said = subprocess.check_output([*inside, command, disk, tmp_path / "budget.db"], text=True)
     charges = len(fp.Ledger(tmp_path / "budget.db", rho=9.0).entries())
-    assert ("Nothing was charged. Free some space" in said) == (megabytes < 8)
-    assert said.splitlines()[1:] == [] if megabytes < 8 else said == "out\n"
-    assert charges == (megabytes == 8)
+    assert ("Nothing was charged. Free some space" in said) == (megabytes < 12)
+    assert said.splitlines()[1:] == [] if megabytes < 12 else said == "out\n"
+    assert charges == (megabytes == 12)
 
 
 class TestPublish:
