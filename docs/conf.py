@@ -79,4 +79,5 @@ def tidy_signature(
     if arguments is None:
         return None
     arguments = re.sub(r"TypeAliasForwardRef\('([^']*)'\)", r"\1", arguments)
+    arguments = re.sub(r"<function (\w+)[^>]*>", r"\1", arguments)  # a default
     return "" if getattr(value, "_is_protocol", False) else arguments, returns
