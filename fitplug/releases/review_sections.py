@@ -247,7 +247,10 @@ def describe_implementation(
 
 
 def _describe_preprocessing(release: Release, about: About) -> str:
-    """Describe what was done with the rows before they were counted."""
+    """Describe what was done with the rows before they were counted, beside the publisher's text.
+
+    As that text, it is escaped where a page is written of it.
+    """
     most, unit = release.plan.unit.records, about.unit
     apart = describe_apart(release.plan)
     apart += "," if apart else ""
@@ -258,9 +261,9 @@ def _describe_preprocessing(release: Release, about: About) -> str:
         else ""
     )
     rules = release.plan.workload.measure_rules
-    values = f"\n\n{escape_cell(' '.join(rules))}\n\n" if rules else " "
+    values = f"\n\n{' '.join(rules)}\n\n" if rules else " "
     outside = describe_rows_outside(release.plan, release.limited)
-    left_out = f"In no table: {escape_cell(outside)}." if outside else "Every row is in the tables."
+    left_out = f"In no table: {outside}." if outside else "Every row is in the tables."
     left_out += _describe_coverage(release)
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"
@@ -276,7 +279,7 @@ def _describe_coverage(release: Release) -> str:
     if not rows:
         return ""
     listed = [
-        f"{escape_cell(row.attribute or 'any of them')}: {row.rows.value + 0.0:,.0f} rows "
+        f"{row.attribute or 'any of them'}: {row.rows.value + 0.0:,.0f} rows "
         f"(std {row.rows.std:,.1f})"
         for row in (rows if len(rows) > 2 else rows[:1])
     ]
@@ -291,7 +294,7 @@ def _describe_rows(release: Release) -> str:
     """Describe how rows were understood, if they were weighted or filtered."""
     if release.rows is None:
         return ""
-    return f"How rows were read: {escape_cell(release.rows)}. "
+    return f"How rows were read: {release.rows}. "
 
 
 def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:

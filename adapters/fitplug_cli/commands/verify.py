@@ -120,8 +120,8 @@ def _verify_release(location: str) -> str:
     release = Release.load(location)
     release.verify()
     groups = release.plan.workload
-    answers = f"{release.plan.strategy.size:,} answers"
-    return f"the {len(groups.names):,} Parquet tables agree with the {answers}"
+    sums = f"{release.plan.answer_count:,} noisy sums"
+    return f"the {len(groups.names):,} Parquet tables follow from the {sums}"
 
 
 def _verify_display(location: str, display: DisplayParts) -> str:
