@@ -40,10 +40,13 @@ the optimum over the product of several dense attributes is found, in a few minu
 workloads the optimum of the product family, or of a tree, is found.
 """
 
-MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 5e9, 1e10, 40_000_000
+MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 2.5e9, 1e10, 40_000_000
 """Where there are more dense cells than the first, the most operations of an iteration, the most
 where the gap of the product family is large, and the most coefficients of all blocks together. The
 queries then have far fewer dimensions than cells, and the optimum takes about a minute."""
+
+LARGE_GAP = 0.02
+"""The gap of rho above which the optimum is worth more than a minute."""
 
 MOST_TREE_WORK = 6e8
 """The most operations of a sweep through one of several trees where the gap of the product family
@@ -126,11 +129,15 @@ def analyse_structure(
     return _build_product(matrices, ProductStructure)
 
 
-def find_nearer_structure(structure: Structure) -> Structure | None:
+def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     """Find the structure that may come nearer to the optimum, if it is affordable.
 
     For a product, it is that of the optimum, or of one of several trees over the cells of the
     others; for pairs in a tree, that of pairs of cells, of which some are named.
+
+    Args:
+        structure: The structure of a plan.
+        gap: The gap of the plan's rho.
     """
     workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
     if type(structure) is TreePairStructure:
@@ -139,7 +146,7 @@ def find_nearer_structure(structure: Structure) -> Structure | None:
     if type(structure) is not ProductStructure:
         return None
     matrices = MatrixStructure(workload, unit, symmetric, _find_subsets(workload, symmetric))
-    if _fits_widely(matrices, MOST_AGAIN):
+    if gap > LARGE_GAP and _fits_widely(matrices, MOST_AGAIN):
         return matrices
     trees = [
         TreeStructure(workload, unit, symmetric, matrices.subsets, name, True)

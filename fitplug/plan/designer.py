@@ -166,7 +166,7 @@ def _design_plan(request: DesignRequest) -> Plan:
         return _design_structure(request, substitute)
     if plan.gap <= max(_WIDE_GAP, request.tolerance) or plan.ended == "stopped":
         return plan
-    nearer = find_nearer_structure(structure)
+    nearer = find_nearer_structure(structure, plan.gap)
     if nearer is None:
         return plan
     try:

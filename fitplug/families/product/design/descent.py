@@ -136,7 +136,7 @@ def descend_product_family(
     # A single attribute is at its optimum already, and so are symmetric ones.
     descends = len(covariances) > 1 and cubes > 0
     # Of other weights the largest cost comes down to the mean only if covariances follow each step.
-    every, work = (_MOVES, _MOVES * _WORK) if differences.are_products else (1, 2 * _WORK)
+    every, work = (_MOVES, _MOVES * _WORK) if differences.are_products else (1, _WORK)
     most = min(max_iterations, 1 + int(work / cubes)) if descends else 0
     mixing = _MIXING * tolerance
     state = _State(
