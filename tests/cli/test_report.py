@@ -26,6 +26,7 @@ from fitplug.plan.summary import estimate_saving
 from fitplug.plan.summary import price_groups as prices
 from fitplug_cli.commands import design as design_command
 from fitplug_cli.commands import report as report_command
+from fitplug_cli.render import set_up_output
 from fitplug_cli.render.facts import DELTAS, RELAXED, collect_facts
 from fitplug_cli.render.page import render_page
 from fitplug_cli.render.terminal import build_report_record, print_relaxation, print_report
@@ -94,6 +95,12 @@ PLANS = {
     "three rows per person": lambda: fp.design(MIXED["pyramid"](), unit=fp.AddRemove(3)),
     "total error": lambda: fp.design(MIXED["pyramid"](), total_error_weight=0.1),
 }
+
+
+@pytest.fixture(autouse=True)
+def speaks():
+    """Commands of other tests, such as those with --json, leave the console silent."""
+    set_up_output(quiet=False, as_json=False)
 
 
 @pytest.fixture(scope="module", params=PLANS)
