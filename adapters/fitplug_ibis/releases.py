@@ -35,7 +35,7 @@ def release_from_database(
         plan: The plan.
         source: A table of Ibis or a `DatabaseTable`, and how its rows are read.
         folder: The folder of the release; None for a release in memory.
-        files: What the folder holds beside tables, as fields of `ReleaseFiles`.
+        files: What the folder holds in addition to tables, as fields of `ReleaseFiles`.
         progress: How it is reported how many answers are drawn.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """

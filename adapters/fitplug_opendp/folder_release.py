@@ -70,7 +70,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         ledger_request: What the ledger is asked to charge.
         output: Where the release goes.
         executor: Who draws the noise and writes the tables.
-        files: What the folder holds beside tables and answers.
+        files: What the folder holds in addition to tables and answers.
     """
 
     request: ReleaseRequest
@@ -93,8 +93,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
             request: The release.
             output: Where it goes.
             executor: Who draws the noise and writes the tables.
-            files: What the folder holds beside tables and answers, by default CSV tables and a
-                review.
+            files: What the folder holds in addition to tables and answers, by default CSV tables
+                and a review.
 
         Returns:
             The publication in the state that the ledger and the disk tell.

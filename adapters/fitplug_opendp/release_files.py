@@ -1,4 +1,4 @@
-"""What a release folder holds beside tables and answers: CSV tables, release.json, the review."""
+"""What else a release folder holds than tables and answers: CSV, release.json, the review."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def list_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What a release folder holds beside tables and answers; see `complete_folder`.
+    """What a release folder holds in addition to tables and answers; see `complete_folder`.
 
     Attributes:
         ledger: The ledger that the review describes; None if there is none.

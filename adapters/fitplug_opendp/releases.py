@@ -50,7 +50,7 @@ def release_tables(
         plan: The plan.
         tables: Exact counts that hold at least `plan.tables`.
         folder: The folder of the release; None for a release in memory.
-        files: What the folder holds beside tables, as fields of `ReleaseFiles`.
+        files: What the folder holds in addition to tables, as fields of `ReleaseFiles`.
         progress: How it is reported how many answers are drawn.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
@@ -77,7 +77,7 @@ def release_counts(
         request: The release.
         find_tables: Returns the exact counts.
         folder: The folder of the release; None for a release in memory.
-        files: What the folder holds beside tables and answers.
+        files: What the folder holds in addition to tables and answers.
         progress: How it is reported how many answers are drawn.
     """
     report = choose_report(progress, "drawing noise")

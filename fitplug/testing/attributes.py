@@ -142,8 +142,8 @@ def _check_spec(attribute: Attribute) -> None:
         require(hash(copy) == hash(attribute), f"{what} has another hash")
         require(get_codec(copy).digest == codec.digest, f"{what} has another digest")
     if isinstance(written, Mapping):
-        is_told = any(name in written for name in codec.spec_form.names)
-        require(is_told, "no key of its spec_form names the kind in its spec")
+        is_named = any(name in written for name in codec.spec_form.names)
+        require(is_named, "no key of its spec_form names the kind in its spec")
         try:
             Domain.from_spec({"a": {**written, "no_such_key": 1}})
         except DomainError:

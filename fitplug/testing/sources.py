@@ -228,7 +228,7 @@ def _check_persons(make: MakeSource, count: Any) -> None:
     who = [persons[k] for k in generator.integers(0, 60, 300)] + ["stranger"] * 5 + [None] * 5
     months = generator.integers(1, 5, len(who)).tolist()
     domain = Domain({"who": Categories(persons), "month": Integers(1, 3)})
-    held = Counter(zip(who, months, strict=True))
+    rows_of_months = Counter(zip(who, months, strict=True))
     for unit in (
         AddRemove(),
         AddRemove(records=3),
@@ -239,13 +239,13 @@ def _check_persons(make: MakeSource, count: Any) -> None:
         rows = _Rows(domain, [("who", "month")], columns, {}, {"person": "id"}, unit)
         counted = _count(lambda c, t: make(c, {**t, "month": int}), count, rows)["who", "month"]
         for k, person in enumerate(persons):
-            inside = [held[person, month] for month in (1, 2, 3)]
+            inside = [rows_of_months[person, month] for month in (1, 2, 3)]
             most = [n if unit.is_of_records else min(n, 1) for n in inside]
-            kept = counted[k].tolist()
-            is_within = all(n <= limit for n, limit in zip(kept, most, strict=True))
+            counts = counted[k].tolist()
+            is_within = all(n <= limit for n, limit in zip(counts, most, strict=True))
             require(is_within, f"{unit}: more rows of a person in one cell than there may be")
             wanted = min(unit.records, sum(most))
-            require(sum(kept) == wanted, f"{unit}: {sum(kept)} rows of a person with {wanted}")
+            require(sum(counts) == wanted, f"{unit}: {sum(counts)} rows of a person with {wanted}")
 
 
 def _check_errors(make: MakeSource, count: Any) -> None:

@@ -296,7 +296,7 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
 
 
 def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:
-    """Say what the folder of a release holds beside tables and answers.
+    """Say what the folder of a release holds in addition to tables and answers.
 
     Args:
         spec: The spec.

@@ -37,7 +37,6 @@ from fitplug_cli.render import (
 )
 from fitplug_cli.render.messages import describe_not_counted
 from fitplug_opendp.csv_tables import count_table_decimals, write_csv
-from fitplug_opendp.release_files import build_coverage_record
 
 _DELTA = 1e-9
 
@@ -164,6 +163,8 @@ def _print_csv(tables: _Tables, name: str) -> None:
 
 def _build_record(tables: _Tables, folder: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Build the JSON record of tables, with all digits."""
+    from fitplug_opendp.release_files import build_coverage_record
+
     release, confidence = tables.release, tables.confidence
     groups = release.plan.workload
     display = {} if tables.display is None else {"display": tables.display.summary}

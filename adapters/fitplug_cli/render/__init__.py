@@ -1,7 +1,7 @@
 """What commands print and write: console output, JSON records, reports and files.
 
-Modules with slow imports are not imported here: `estimate_tables`, and those of a
-plan's report, `facts`, `terminal` and `page`.
+Modules with slow imports are not imported here: `estimate_tables`, and `facts`, `terminal` and
+`page` of a plan's report.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from fitplug.files import Place
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan, describe_public_totals
 from fitplug.releases import RECORD
-from fitplug_opendp.release_files import build_measures_record
 
 
 def compute_rho(plan: Plan) -> float:
@@ -24,6 +23,8 @@ def compute_rho(plan: Plan) -> float:
 
 def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
     """Build the record of a plan."""
+    from fitplug_opendp.release_files import build_measures_record
+
     return {
         "plan_digest": plan.digest,
         "unit": plan.unit.to_spec(),
@@ -77,8 +78,7 @@ def read_release_record(folder: Place) -> dict[str, Any]:
     """Read release.json of a release.
 
     Returns:
-        Its content and the folder; only the folder if there is no readable file, as in releases
-        that were not made by the command line.
+        Its content and the folder; only the folder if there is no readable file.
     """
     record: Any = None
     with suppress(OSError, ValueError):

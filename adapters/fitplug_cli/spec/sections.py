@@ -16,7 +16,6 @@ from fitplug.numeric import read_exact_number
 from fitplug.plan import Plan
 from fitplug.releases import About, DisplayRequest
 from fitplug.workload import LEAST_CONFIDENCE
-from fitplug_opendp.release_files import is_large
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -188,6 +187,8 @@ class OutputSection(_Section):
 
         If the spec does not say so, it is where the path is in a store or the plan is large.
         """
+        from fitplug_opendp.release_files import is_large
+
         if self.parts is not None:
             return self.parts
         return self.is_url or is_large(plan)

@@ -178,7 +178,7 @@ def release_source(
         client: A client of dask.distributed; None for threads of this process.
         key_file: The file of the secret of a run that is resumed.
         folder_options: How the store of the folder is reached.
-        files: What the folder holds beside tables, as fields of `ReleaseFiles`.
+        files: What the folder holds in addition to tables, as fields of `ReleaseFiles`.
         progress: How each step reports what is done.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
@@ -220,7 +220,7 @@ def make_release(
         output: Where it goes.
         client: A client of dask.distributed, or None.
         progress: How each step reports what is done.
-        files: What the folder holds beside tables and answers.
+        files: What the folder holds in addition to tables and answers.
         key_file: The file of the secret, as in `release`.
 
     Returns:
