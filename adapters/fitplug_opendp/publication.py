@@ -219,7 +219,9 @@ class Publication(ABC, Generic[C, R]):
             # Of runs that share an area, the first that wrote the manifest has decided.
             staged = staging.read(self.plan, self.period)
         except BaseException:
-            if self.charge is None or not self.is_resumed:
+            # Another run may have entered complete answers as drawn.
+            is_taken = self.charge is not None and (self.is_resumed or staging.has_manifest())
+            if not is_taken:
                 staging.discard()
             raise
         _LOG.info("the answers %s are staged", staged.digest[:12])
@@ -240,7 +242,8 @@ class Publication(ABC, Generic[C, R]):
         entered = replace(self, charge=StagedCharge(self.charge.entry, stage))
         if stage.answers == staged.digest and stage.state == "drawn":
             return entered
-        if stage.answers != staged.digest and not self.is_resumed:
+        is_own = not self.is_resumed and staged.staging.place == self._stage().place
+        if stage.answers != staged.digest and is_own:  # another run may be reading its own
             staged.discard()  # nobody has seen them
         return replace(entered, staged=None).find_staged()
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,35 @@ def test_what_a_killed_run_staged_is_taken_if_its_manifest_is_there(tmp_path, le
         taken = (tmp_path / name / "answers" / part.name).read_bytes() == staged[-1]
         assert taken == (step == "record_draw")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "budget.db"]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_answers_that_another_run_looks_at_are_not_removed(tmp_path, ledger, monkeypatch, is_taken):
+    """A run that has written its manifest is passed by two others, and is interrupted or not."""
+    counts = WholeTables(MEN, TABLES)
+    mine = prepare(tmp_path / "m", ledger, "k")._charge(counts)
+    first = prepare(tmp_path / "m", ledger, "k")._draw(counts)
+    real = publication.write_manifest
+
+    def write(*arguments) -> None:
+        real(*arguments)
+        third = replace(first, run="third", staged=mine._stage().read(MEN))
+        for other in [third] if is_taken else [first, third]:
+            other._enter_answers(other.staged)
+        if is_taken:
+            raise KilledError
+
+    monkeypatch.setattr(publication, "write_manifest", write)
+    if is_taken:
+        with pytest.raises(KilledError):
+            mine._draw(counts)
+    else:
+        mine._draw(counts).finish()
+    made = prepare(tmp_path / "m", ledger, "k").finish()
+    (stage,) = ledger.stages().values()
+    assert stage.answers == made.output.read_digest()
+    assert (stage.answers == first.staged.digest) == (not is_taken)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["budget.db", "m"]
 
 
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
