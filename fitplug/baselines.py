@@ -307,7 +307,7 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
                 tolerance=_TOLERANCE,
                 max_iterations=_MAX_ITERATIONS,
             )
-        except np.linalg.LinAlgError:
+        except (np.linalg.LinAlgError, DesignError):
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(

@@ -1,69 +1,33 @@
 """Display: numbers for people, HTML tables for notebooks, the style of plots, progress."""
 
-from fitplug.display.html import (
-    MOST_GROUPS,
-    MOST_ROWS,
-    MOST_TABLES,
-    SHOWN_DELTA,
-    format_std_range,
-    make_section,
-    make_table,
-    say_more,
-)
-from fitplug.display.numbers import (
-    format_delta,
-    format_down,
-    format_percent_up,
-    format_rho,
-    format_up,
-)
-from fitplug.display.plotting import (
-    BLUE,
-    GREY,
-    LETTER_WIDTH,
-    LINE_COLOURS,
-    MOST_BARS,
-    ORANGE,
-    Figure,
-    add_polygons,
-    label_powers,
-    open_figure,
-    scale_colours,
-    separate_thousands,
-    shorten,
-)
-from fitplug.display.progress import Progress, Report, accumulate, choose_report, ignore
-
-__all__ = [
-    "BLUE",
-    "GREY",
-    "LETTER_WIDTH",
-    "LINE_COLOURS",
-    "MOST_BARS",
-    "MOST_GROUPS",
-    "MOST_ROWS",
-    "MOST_TABLES",
-    "ORANGE",
-    "SHOWN_DELTA",
-    "Figure",
-    "Progress",
-    "Report",
-    "accumulate",
-    "add_polygons",
-    "choose_report",
-    "format_delta",
-    "format_down",
-    "format_percent_up",
-    "format_rho",
-    "format_std_range",
-    "format_up",
-    "ignore",
-    "label_powers",
-    "make_section",
-    "make_table",
-    "open_figure",
-    "say_more",
-    "scale_colours",
-    "separate_thousands",
-    "shorten",
-]
+from fitplug.display.html import MOST_GROUPS as MOST_GROUPS
+from fitplug.display.html import MOST_ROWS as MOST_ROWS
+from fitplug.display.html import MOST_TABLES as MOST_TABLES
+from fitplug.display.html import SHOWN_DELTA as SHOWN_DELTA
+from fitplug.display.html import format_std_range as format_std_range
+from fitplug.display.html import make_section as make_section
+from fitplug.display.html import make_table as make_table
+from fitplug.display.html import say_more as say_more
+from fitplug.display.numbers import format_delta as format_delta
+from fitplug.display.numbers import format_down as format_down
+from fitplug.display.numbers import format_percent_up as format_percent_up
+from fitplug.display.numbers import format_rho as format_rho
+from fitplug.display.numbers import format_up as format_up
+from fitplug.display.plotting import BLUE as BLUE
+from fitplug.display.plotting import GREY as GREY
+from fitplug.display.plotting import LETTER_WIDTH as LETTER_WIDTH
+from fitplug.display.plotting import LINE_COLOURS as LINE_COLOURS
+from fitplug.display.plotting import MOST_BARS as MOST_BARS
+from fitplug.display.plotting import ORANGE as ORANGE
+from fitplug.display.plotting import Figure as Figure
+from fitplug.display.plotting import add_polygons as add_polygons
+from fitplug.display.plotting import label_powers as label_powers
+from fitplug.display.plotting import open_figure as open_figure
+from fitplug.display.plotting import scale_colours as scale_colours
+from fitplug.display.plotting import separate_thousands as separate_thousands
+from fitplug.display.plotting import shorten as shorten
+from fitplug.display.progress import Progress as Progress
+from fitplug.display.progress import Report as Report
+from fitplug.display.progress import accumulate as accumulate
+from fitplug.display.progress import choose_report as choose_report
+from fitplug.display.progress import ignore as ignore

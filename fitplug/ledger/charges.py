@@ -137,45 +137,6 @@ def enter_charge(
     return entry, rows.append_entry(database, budget, entry, costs)
 
 
-def charge_amount(
-    file: LedgerFile,
-    amount: Fraction,
-    *,
-    what: str,
-    key: str | None,
-    plan_digest: str | None,
-    folder: str | None,
-    costs: CellCosts | None,
-    unit: Unit | None,
-    domain: Domain | None,
-    noise: DiscreteNoise | None,
-) -> Entry:
-    """Charge an amount that belongs to no release by fitplug: see `Ledger.charge`."""
-    check_texts(what, key, plan_digest, folder)
-    if costs is not None:
-        check_covers(amount, costs)
-    with file.open_transaction("IMMEDIATE") as database:
-        budget = rows.read_budget(database)
-        check_key_is_new(file, database, key)
-        bound_unit = choose_unit(file, budget, unit, domain)
-        changes = count_changes(file, budget, bound_unit)
-        amount *= changes**2
-        check_fits(file, amount, budget, noise, changes)
-        entry, _ = enter_charge(
-            database,
-            budget,
-            rho=amount,
-            what=what,
-            key=key,
-            folder=folder,
-            bound_unit=bound_unit,
-            plan_digest=plan_digest,
-            costs=None if costs is None else costs.multiply_records(changes),
-            noise=noise,
-        )
-    return entry
-
-
 def enter_release(
     database: sqlite3.Connection, budget: Budget, request: ChargeRequest, covered_by: Entry | None
 ) -> tuple[Entry, Budget]:

@@ -24,8 +24,13 @@ from fitplug.ledger.cell_costs import CellCosts, compute_unused_budget
 from fitplug.ledger.charges import (
     ChargeReference,
     ChargeRequest,
-    charge_amount,
+    check_covers,
     check_fits,
+    check_key_is_new,
+    check_texts,
+    choose_unit,
+    count_changes,
+    enter_charge,
 )
 from fitplug.ledger.earlier_charges import charge_covered, check_covered, read_charge_costs
 from fitplug.ledger.file import LedgerFile, bind_unit, open_ledger
@@ -244,18 +249,30 @@ class Ledger:
             >>> entry.rho
             Fraction(1, 100)
         """
-        return charge_amount(
-            self._file,
-            check_amount(rho),
-            what=what,
-            key=key,
-            plan_digest=plan_digest,
-            folder=folder,
-            costs=profile,
-            unit=unit,
-            domain=domain,
-            noise=noise,
-        )
+        amount = check_amount(rho)
+        check_texts(what, key, plan_digest, folder)
+        if profile is not None:
+            check_covers(amount, profile)
+        with self._file.open_transaction("IMMEDIATE") as database:
+            budget = rows.read_budget(database)
+            check_key_is_new(self._file, database, key)
+            bound_unit = choose_unit(self._file, budget, unit, domain)
+            changes = count_changes(self._file, budget, bound_unit)
+            amount *= changes**2
+            check_fits(self._file, amount, budget, noise, changes)
+            entry, _ = enter_charge(
+                database,
+                budget,
+                rho=amount,
+                what=what,
+                key=key,
+                folder=folder,
+                bound_unit=bound_unit,
+                plan_digest=plan_digest,
+                costs=None if profile is None else profile.multiply_records(changes),
+                noise=noise,
+            )
+        return entry
 
     def charge_measurement(
         self,

@@ -107,12 +107,6 @@ class GeometricMean:
         """Return F^-1 (k, k)."""
         return _compute_whitener(self.R, self.U, self.divisors)
 
-    def compute_factor(self) -> FloatArray:
-        """Return F (k, k)."""
-        if self.R.ndim == 1:
-            return self.R[:, None] * self.U / self.divisors
-        return np.asarray(dtrmm(1.0, self.R, self.U, lower=1) / self.divisors)
-
 
 def compute_mean(block: Block, p: FloatArray, q: FloatArray) -> GeometricMean:
     """Compute the geometric mean of a block at positive weights p (d,) and q (m,).

@@ -56,16 +56,9 @@ from scipy.linalg import cholesky, solve_triangular
 from fitplug.certify import certify_dense_bound
 from fitplug.errors import DesignError
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
-from fitplug.solve.dual import Solution
-from fitplug.solve.fixed_point import (
-    MIXING,
-    GapProgress,
-    Iterate,
-    find_fixed_point,
-    mix_with_uniform,
-    normalise_logarithms,
-)
-from fitplug.solve.geometric_mean import GeometricMean, compute_mean
+from fitplug.solve.dual import DualValue, Solution, solve_dual
+from fitplug.solve.fixed_point import GapProgress
+from fitplug.solve.geometric_mean import compute_mean
 from fitplug.solve.problem import Block, Problem, reduce_block
 
 MU = 2.0  # Algorithm 1, line 9; "typical values {2, 5, 10}"
@@ -341,42 +334,32 @@ def minimise_total_error(
 
     Raises:
         WorkloadError: If the rank of W cannot be decided.
-        LinAlgError: If the weights lie too far apart for floating point.
+        DesignError: If the weights lie too far apart for floating point.
     """
     targets = 1 / weights
     block, _ = reduce_block(W, targets)
     small = _compress_rows(block)
-    cells = W.shape[1]
-    tolerance *= _SOLVER_SHARE
-    mixing = MIXING * tolerance
 
-    def evaluate(x: FloatArray) -> Iterate[GeometricMean]:
-        p = np.exp(x)
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         mean = compute_mean(small, p, np.ones(len(small.rows)))
-        return Iterate(
-            x=x,
-            following=mix_with_uniform(p * mean.profile / mean.value, mixing),
-            lower=mean.value**2,
-            upper=mean.value * float(mean.profile.max()),
-            merit=2 * math.log(mean.value) + mixing * float(x.mean()),
-            evaluation=mean,
+        # The total is the only query, and its ratio is tr(Q S) = T.
+        return DualValue(
+            mean.value, mean.profile, np.array([mean.value]), (mean.compute_whitener(),)
         )
 
-    end = find_fixed_point(
-        evaluate,
-        normalise_logarithms,
-        np.full(cells, -math.log(cells)),
-        tolerance=tolerance,
+    found = solve_dual(
+        Problem(W.shape[1], 1, ()),
+        tolerance=_SOLVER_SHARE * tolerance / 2,  # of Delta, whose square the value is
         max_iterations=max_iterations,
+        evaluate=evaluate,
     )
-    best, p = end.best_upper.evaluation, np.exp(end.best_lower.x)
-    ratios = ((block.representation @ best.compute_factor()) ** 2).sum(axis=1) * float(
-        best.profile.max()
+    rows = np.linalg.solve(found.whiteners[0].T, block.representation.T)
+    ratios = (rows**2).sum(axis=0) * float(found.profile.max())
+    bound = certify_dense_bound(W, targets, found.p, np.ones(len(W))) ** 2
+    bound *= len(W) * (1 - 4 * UNIT_ROUNDOFF)
+    return TotalErrorOptimum(
+        ratios * targets, float(ratios.sum()), bound, found.p, found.iterations
     )
-    bound = (
-        certify_dense_bound(W, targets, p, np.ones(len(W))) ** 2 * len(W) * (1 - 4 * UNIT_ROUNDOFF)
-    )
-    return TotalErrorOptimum(ratios * targets, float(ratios.sum()), bound, p, end.iterations)
 
 
 def _compress_rows(block: Block) -> Block:

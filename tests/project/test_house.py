@@ -44,13 +44,14 @@ def own_room(path: Path) -> str | None:
 
 
 def exported(room: str) -> list[str]:
-    tree = ast.parse((ROOT / "fitplug" / room / "__init__.py").read_text(encoding="utf-8"))
-    (listed,) = (
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
-    )
-    return list(ast.literal_eval(listed))
+    """The names that are imported by their own name, or listed in `__all__`."""
+    names: list[str] = []
+    for node in ast.parse((ROOT / "fitplug" / room / "__init__.py").read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            names += ast.literal_eval(node.value)
+        elif isinstance(node, ast.ImportFrom):
+            names += [alias.name for alias in node.names if alias.asname == alias.name]
+    return names
 
 
 def test_a_room_is_entered_by_its_door() -> None:

@@ -98,10 +98,12 @@ class AttributeMatrix(Protocol):
     @property
     def is_symmetric(self) -> bool:
         """Whether it treats all cells alike, as it must for a symmetric attribute and no other."""
+        return False
 
     @property
     def grades(self) -> RowGrades | None:
         """The grades of its rows, or None if all have one."""
+        return None
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
@@ -109,6 +111,7 @@ class AttributeMatrix(Protocol):
 
     def of_block(self, block: int) -> AttributeMatrix:
         """Return the matrix that a block has: most attributes have the same one in all blocks."""
+        return self
 
     def has_form(self, n: int) -> bool:
         """Tell whether its arrays have the shapes, types and ranges of a matrix of n cells.
@@ -131,6 +134,7 @@ class AttributeMatrix(Protocol):
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         """Bound the error of each entry of `adjoint`, if it is more than a few roundings."""
+        return 0.0
 
     def compute_reference(self) -> FloatArray:
         """Compute u, shape (n,)."""
@@ -149,7 +153,7 @@ class AttributeMatrix(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class DenseMatrix:
+class DenseMatrix(AttributeMatrix):
     """Any integer matrix A (n - 1, n) with [A; 1'] invertible: its inverse is [E, u].
 
     Attributes:
@@ -195,13 +199,6 @@ class DenseMatrix:
             return [self.matrix]
         return [self.matrix[self.row_grades == k] for k in range(int(self.row_grades.max()) + 1)]
 
-    @property
-    def is_symmetric(self) -> bool:
-        return False
-
-    def of_block(self, block: int) -> DenseMatrix:
-        return self
-
     def has_form(self, n: int) -> bool:
         fits = self.matrix.dtype == np.int64 and self.matrix.shape == (n - 1, n)
         if (grades := self.row_grades) is not None:
@@ -241,9 +238,6 @@ class DenseMatrix:
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         return _multiply_along(values, axis, self._inverse[0][:, :-1])
-
-    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        return 0.0
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self._inverse[0][:, -1] * self._unit)

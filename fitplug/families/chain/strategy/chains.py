@@ -54,7 +54,7 @@ _MOST_LEVELS = 24
 
 
 @dataclass(frozen=True, eq=False)
-class NestedChain:
+class NestedChain(AttributeMatrix):
     """The integer matrices of a chain in all blocks; the methods use one block's.
 
     Attributes:
@@ -88,14 +88,6 @@ class NestedChain:
             "sums": self.sums,
             "weights": self.weights,
         }
-
-    @property
-    def is_symmetric(self) -> bool:
-        return False
-
-    @property
-    def grades(self) -> None:
-        return None
 
     @cached_property
     def views(self) -> tuple[NestedChain, ...]:

@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.chain.strategy.convolution_variances import (
     ToeplitzInverse,
     TotalUpdate,
@@ -48,7 +49,7 @@ _MOST = 2**33
 
 
 @dataclass(frozen=True, eq=False)
-class ChainMatrix:
+class ChainMatrix(AttributeMatrix):
     """The integer matrix A = R T M of a chain; see the module.
 
     Attributes:
@@ -81,13 +82,6 @@ class ChainMatrix:
             "column_weights": self.column_weights,
             "total_weight": self.total_weight,
         }
-
-    @property
-    def is_symmetric(self) -> bool:
-        return False
-
-    def of_block(self, block: int) -> ChainMatrix:
-        return self
 
     def has_form(self, n: int) -> bool:
         arrays = self.arrays_in_file.values()
@@ -138,10 +132,6 @@ class ChainMatrix:
         later = np.maximum.accumulate(self.row_weights[::-1])[::-1]
         products = later.astype(object) * self.column_weights.astype(object)
         return max(int(products.max()) * find_largest_entry(self.sequence), self._total)
-
-    @property
-    def grades(self) -> None:
-        return None
 
     @cached_property
     def growth(self) -> int:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
+from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix, RowGrades
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.tree_shape import Siblings, TreeShape
@@ -48,7 +48,7 @@ _END_OF_INT64 = 2**63
 
 
 @dataclass(frozen=True, eq=False)
-class TreeMatrix:
+class TreeMatrix(AttributeMatrix):
     """The integer matrix A of a tree; see the module.
 
     The rows of A are those of A_T S, then by `shape.siblings` each parent's.
@@ -75,17 +75,6 @@ class TreeMatrix:
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
         return {**self.top.arrays_in_file, "multipliers": self.multipliers}
-
-    @property
-    def grades(self) -> RowGrades | None:
-        return None
-
-    @property
-    def is_symmetric(self) -> bool:
-        return False
-
-    def of_block(self, block: int) -> TreeMatrix:
-        return self
 
     def has_form(self, n: int) -> bool:
         m = self.multipliers
@@ -225,9 +214,6 @@ class TreeMatrix:
             y = y / self.multipliers[group.positions, None]
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
-
-    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        return 0.0
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and gamma of a level's nodes, or of "total", from above, (nodes, 2)."""

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import DenseMatrix, RowGrades
+from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix, RowGrades
 from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.numeric import (
     AnyArray,
@@ -30,7 +30,7 @@ from fitplug.workload import Factor
 
 
 @dataclass(frozen=True, eq=False)
-class VariantMatrix:
+class VariantMatrix(AttributeMatrix):
     """The integer matrices of an attribute, one for each variant.
 
     Attributes:
@@ -84,10 +84,6 @@ class VariantMatrix:
         """Split the rows of all variants by grade."""
         return [rows for matrix in self.matrices for rows in matrix.split_rows()]
 
-    @property
-    def is_symmetric(self) -> bool:
-        return False
-
     def of_block(self, block: int) -> DenseMatrix:
         return self.matrices[self.variants[block]]
 
@@ -132,9 +128,6 @@ class VariantMatrix:
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         raise TypeError("an attribute with variants is measured by the matrices of its blocks")
-
-    def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        return 0.0
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self.reference / sum(self.reference.tolist()))

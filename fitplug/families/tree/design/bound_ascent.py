@@ -3,9 +3,8 @@
 The weights of the family prove a bound that is close to the optimum where the family is. Where the
 family loses more, the bound T(p, q) = tr N^1/2 itself is ascended, by the fixed point of
 docs/theory/dual.md. Each evaluation sweeps over matrices of all dense cells at every node where
-they are told apart, so there may be time for a few steps only; the first ones gain most. Where only
-totals are asked further down, a larger family has weights that are nearly as good, and takes less
-time. Nothing here is proven: the certificate evaluates the bound anew.
+they are told apart, so there may be time for a few steps only; the first ones gain most. Nothing
+here is proven: the certificate evaluates the bound anew.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import numpy as np
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import average_weights
-from fitplug.families.tree.design.bound_gradient import differentiate_rows, evaluate_tree_bound
-from fitplug.families.tree.design.descent import RELAXATION, TreeMember
+from fitplug.families.tree.design.bound_gradient import BlockGradient, evaluate_tree_bound
+from fitplug.families.tree.design.descent import RELAXATION
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
@@ -44,26 +43,8 @@ _LEAST_ERROR = 1e-4
 """The least relative error of the quadrature, which is a quarter of the tolerance elsewhere."""
 
 _SLOW_STEPS, _FEW_SLOW_STEPS = 5, 2
-"""Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends. The
-weights of a larger family are mostly so good that fewer steps show it."""
-
-
-def find_proving_weights(
-    structure: TreeStructure, objective: Objective, member: TreeMember, tolerance: float
-) -> Duals:
-    """Find weights that prove nearly the best lower bound.
-
-    Args:
-        structure: The structure.
-        objective: The objective of the design.
-        member: The best member of the family.
-        tolerance: The relative gap between the member and the bound that ends an ascent.
-    """
-    starts, slow_steps = member.proving, _SLOW_STEPS
-    if member.larger is not None:
-        starts = [*starts, member.larger]
-        slow_steps = slow_steps if _is_small(structure) else _FEW_SLOW_STEPS
-    return ascend_tree_bound(structure, objective, starts, member.upper, tolerance, slow_steps)
+"""Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends; few
+where there is no time to evaluate all nodes as matrices."""
 
 
 def ascend_tree_bound(
@@ -72,7 +53,6 @@ def ascend_tree_bound(
     starts: Sequence[Duals],
     upper: float,
     tolerance: float,
-    slow_steps: int = _SLOW_STEPS,
 ) -> Duals:
     """Raise the lower bound that weights prove, as far as little work allows.
 
@@ -83,8 +63,6 @@ def ascend_tree_bound(
             is one class of dense cells, the first are, without an ascent.
         upper: What the strategy costs that the bound is compared with.
         tolerance: The relative gap between the two that ends the ascent.
-        slow_steps: After how many steps that gain little together it ends too, if it begins with
-            the last start.
 
     Returns:
         The weights of the best bound.
@@ -93,6 +71,7 @@ def ascend_tree_bound(
         return starts[0]
     d = len(starts[0].p)
     steps, error = count_steps(structure), choose_error(tolerance)
+    slow_steps = _SLOW_STEPS if _is_small(structure) else _FEW_SLOW_STEPS
     gaps: list[float] = []
 
     def normalise(x: FloatArray) -> FloatArray:
@@ -119,15 +98,11 @@ def ascend_tree_bound(
         gaps.append(gap)
         return iteration > slow_steps and gaps[-1 - slow_steps] - gap < tolerance / 4
 
-    evaluated = [
-        evaluate(normalise(np.log(np.concatenate([start.p, start.q])))) for start in starts
-    ]
-    possible = [iterate for iterate in evaluated if iterate is not None]
+    points = (normalise(np.log(np.concatenate([start.p, start.q]))) for start in starts)
+    possible = [iterate for iterate in map(evaluate, points) if iterate is not None]
     if not possible:
         return Duals(_average(structure, objective, starts[0].p), starts[0].q)
     first = max(possible, key=lambda iterate: iterate.lower)
-    if first is not evaluated[-1]:
-        slow_steps = _SLOW_STEPS
     solution = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
         normalise,
@@ -223,8 +198,7 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
         rows = q / structure.targets
         try:
             h = sum(
-                differentiate_rows(structure, block, p, rows, root, error)
-                for block, p, root in blocks
+                BlockGradient(structure, block, p, rows, error, root).h for block, p, root in blocks
             )
         except np.linalg.LinAlgError:
             return None

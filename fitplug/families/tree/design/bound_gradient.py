@@ -51,7 +51,7 @@ def evaluate_tree_bound(
     rows = q / structure.targets + objective.weight * structure.repeats * q.sum()
     value, g, h = 0.0, np.zeros_like(weights), np.zeros(len(q))
     for block, multiple in enumerate(structure.subsets.profile_multiples.tolist()):
-        gradient = _BlockGradient(structure, block, multiple * weights, rows, error)
+        gradient = BlockGradient(structure, block, multiple * weights, rows, error)
         value += gradient.value
         g += multiple * gradient.spread_to_cells()
         h += gradient.h
@@ -60,35 +60,20 @@ def evaluate_tree_bound(
     return value, by_cell, h
 
 
-def differentiate_rows(
-    structure: TreeStructure,
-    block: int,
-    p: FloatArray,
-    rows: FloatArray,
-    root: FloatArray,
-    error: float,
-) -> FloatArray:
-    """Compute twice the derivatives of a block's T by the weights of rows, where records move.
+class BlockGradient:
+    """T of a block, h by row over its target, and g by node and class of dense cells.
+
+    With the weights of rows, h sums to T. Where the root has another covariance than p gives it, g
+    means nothing.
 
     Args:
         structure: The structure.
         block: The block.
         p: Weights of leaves and dense cells in the block, shape (leaves, D).
         rows: The weights of rows over their targets, shape (rows,).
-        root: The covariance that the counts of the classes at the root have in the place of
-            diag(sums of p), shape (r, r).
         error: The relative error of T that is wanted.
-
-    Returns:
-        Shape (rows,). With the weights of rows, it sums to T.
-    """
-    return _BlockGradient(structure, block, p, rows, error, root).h
-
-
-class _BlockGradient:
-    """T of a block, h by row over its target, and g by node and class of dense cells.
-
-    Where the root has another covariance than p gives it, g means nothing.
+        root: The covariance that the counts of the classes at the root have in the place of
+            diag(sums of p), shape (r, r), where records move.
     """
 
     def __init__(

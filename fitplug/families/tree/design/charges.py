@@ -4,7 +4,6 @@ The covariance of a node is charged for what is asked of it and, through the ref
 children, of the nodes below. All of this is L'diag(w)L with one matrix L for a depth, so that only
 w differs between its nodes, and of a covariance S it needs the variances, the diagonal of L S L'.
 So a node takes numbers for each row, and matrices are needed only for the means over its children.
-Where totals are split off, a vector for each node is added.
 """
 
 from __future__ import annotations
@@ -54,43 +53,32 @@ class DepthRows:
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """What covariances are charged: K = L'diag(w)L + m e' + e m' for each.
+    """What covariances are charged: K = L'diag(w)L for each.
 
     Attributes:
         rows: L.
         weights: w, shape (..., M).
-        mixed: m, shape (..., r); None for 0.
-        total: e, the classes whose total is split off the others, shape (r,).
     """
 
     rows: DepthRows
     weights: FloatArray
-    mixed: FloatArray | None = None
-    total: FloatArray | None = None
 
     def take(self, at: IntArray) -> Charges:
         """Take the charges of some nodes."""
-        mixed = None if self.mixed is None else self.mixed[at]
-        return Charges(self.rows, self.weights[at], mixed, self.total)
+        return Charges(self.rows, self.weights[at])
 
     def add_traces(self, S: FloatArray) -> FloatArray:
-        """Compute tr(K S), (b, k), for charges (b, k) and S (b, r, r) with S e = 0 or m = 0."""
+        """Compute tr(K S), (b, k), for charges (b, k) and S (b, r, r)."""
         variances = self.rows.compute_variances(S)
         return np.asarray((self.weights @ variances[:, :, None])[:, :, 0])
 
     def add(self, multiples: FloatArray) -> Charges:
         """Add up charges (b, k) times multiples (b, k), shape (b,)."""
-        weights = np.asarray((multiples[:, None] @ self.weights)[:, 0])
-        mixed = None if self.mixed is None else (multiples[:, None] @ self.mixed)[:, 0]
-        return Charges(self.rows, weights, mixed, self.total)
+        return Charges(self.rows, np.asarray((multiples[:, None] @ self.weights)[:, 0]))
 
     def build_matrices(self) -> FloatArray:
         """Build K of charges (b,), shape (b, r, r)."""
-        K = self.rows.charge(self.weights)
-        if self.mixed is not None and self.total is not None:
-            outer = self.mixed[:, :, None] * self.total
-            K = K + outer + outer.swapaxes(1, 2)
-        return K
+        return self.rows.charge(self.weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ import numpy as np
 from fitplug.certify import Ended
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.design.child_covariances import ChildCovariances, SplitCovariances
+from fitplug.families.tree.design.child_covariances import ChildCovariances
 from fitplug.families.tree.design.family import (
     Prices,
     Sweep,
@@ -65,10 +65,6 @@ _LEAST_BOUND = 0.01
 _EARLY = 10
 """The iteration whose weights a better bound may begin with. The weights of the family's optimum
 hardly count what no covariance of the family can use, which other covariances do."""
-
-_LARGER_STEPS = 20
-"""Iterations of a larger family, from these weights on. Where ages are asked by county, the bound
-is then 0.005% below the best one that is known."""
 
 Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
 """Of each block, what a sweep starts from."""
@@ -119,7 +115,6 @@ class TreeMember:
         iterations: The number of sweeps.
         stopped: Whether the progress callback asked to stop.
         early: The weights of an early iteration, which may prove a better bound.
-        larger: The weights of a larger family, which prove nearly the best bound.
         sets: The differences over the dense cells that have weights, if they were searched for.
     """
 
@@ -129,7 +124,6 @@ class TreeMember:
     iterations: int
     stopped: bool
     early: Duals | None = None
-    larger: Duals | None = None
     sets: RecordSets | None = None
 
     @property
@@ -260,16 +254,6 @@ class TreeDescent(ABC):
         """Scale p so that it sums to 1, on logarithms."""
         return normalise_logarithms(p)
 
-    def split_totals(self, sweeps: Sequence[Sweep]) -> bool:
-        """Make the family larger, as `TreeFamily.split_totals` does, and say if it is larger."""
-        self._start = tuple(
-            family.split_totals(sweep.steps)
-            for family, sweep in zip(self.families, sweeps, strict=True)
-        )
-        return any(
-            isinstance(covariances, SplitCovariances) for one in self._start for covariances in one
-        )
-
     def sweep(self, start: Start, weights: Weights) -> tuple[Sweep, ...]:
         """Sweep over the trees of all blocks."""
         rows = self.weigh_rows(weights.q)
@@ -336,7 +320,7 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
         tolerance = max(tolerance / 2, min(tolerance, _FAMILY_LOSS))
     descent = RecordDescent(structure, objective, MIXING * tolerance)
     best = descent.find_best(tolerance, options)
-    return replace(best, early=descent.early, larger=descent.find_larger(best, options.tolerance))
+    return replace(best, early=descent.early)
 
 
 class RecordDescent(TreeDescent):
@@ -356,16 +340,6 @@ class RecordDescent(TreeDescent):
         if self._evaluations == _EARLY:
             self.early = self.split(x).duals
         return super().evaluate(x)
-
-    def find_larger(self, best: TreeMember, tolerance: float) -> Duals | None:
-        """Find weights of a larger family, if there is one, from a member of this one."""
-        if best.stopped or not self.split_totals(best.sweeps):
-            return None
-        start = self.first_weights
-        if self.early is not None:
-            start = np.log(np.concatenate([self.early.p, self.early.q]))
-        found = self.run(start, tolerance, _LARGER_STEPS, None)
-        return self.split(found.best_lower.x).duals
 
     def price(self, weights: Weights) -> Sequence[Prices]:
         p = weights.p if self._budgets is None else weights.p / self._budgets

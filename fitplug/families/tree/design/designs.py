@@ -30,7 +30,7 @@ from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.tree.design.bound_ascent import find_proving_weights
+from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
@@ -192,7 +192,7 @@ def design_trees(
     """
     best = descend_trees(structure, objective, options)
     strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
-    duals = find_proving_weights(structure, objective, best, options.tolerance)
+    duals = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
     return _make_design(strategy, duals, best.iterations, best.ended)
 
 

@@ -11,7 +11,7 @@ profile is handed in as `Prices`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
     KroneckerCovariances,
-    NodeCovariances,
-    SplitCovariances,
     find_mean,
     get_diagonals,
 )
@@ -108,26 +106,6 @@ class TreeFamily:
             work += 100.0 * len(nodes) * rows.count
         return work
 
-    def split_totals(self, before: Sequence[ChildCovariances]) -> tuple[ChildCovariances, ...]:
-        """Make the family larger where only totals are asked further down.
-
-        Args:
-            before: What the sweep before this one found.
-
-        Returns:
-            What another sweep may start from, to find covariances that split these totals off.
-        """
-        finest = self.classes[-1]
-        split: list[ChildCovariances] = []
-        for step, covariances in zip(self.steps, before, strict=True):
-            classes = self.classes[step.depth]
-            if isinstance(covariances, KroneckerCovariances) and finest.size == 1 < classes.size:
-                total = self._find_total(step.depth)
-                split.append(SplitCovariances.split(covariances, total))
-            else:
-                split.append(covariances)
-        return tuple(split)
-
     def price_cells(self, cells: FloatArray) -> Sequence[FloatArray]:
         """Sum the weights of the dense cells below each node, (N, D), by depth and class."""
         return [
@@ -158,9 +136,6 @@ class TreeFamily:
             )
         variances = [np.zeros_like(of_depth.weights) for of_depth in charges]
         variances[0] = self._rows[0].compute_variances(covariance)
-        towards = self._make_mixed(start)
-        if 0 in towards:
-            towards[0] = covariance @ self._find_total(0)
         D = len(self.classes[0].of_cell)
         g = [np.zeros((len(nodes), D)) for nodes in self.nodes]
         g[0] = self._expand(0, get_diagonals(precision))
@@ -168,16 +143,10 @@ class TreeFamily:
         for step, before in zip(self.steps, start, strict=True):
             at, above = self._places[step.children], self._places[step.parents]
             below, K = self._rows[step.depth], charges[step.depth].take(at)
-            T = NodeCovariances(variances[step.parent_depth][above, : below.count])
-            if isinstance(before, SplitCovariances):
-                merged = self._merge(step, towards[step.parent_depth][above])
-                T = replace(T, towards=merged)
+            T = variances[step.parent_depth][above, : below.count]
             solved = before.solve(P[step.depth][at], K, T, factors[step.depth])
             steps.append(solved)
-            spread = solved.spread(T, below)
-            variances[step.depth][at] = spread.variances
-            if spread.towards is not None and step.depth in towards:
-                towards[step.depth][at] = spread.towards
+            variances[step.depth][at] = solved.spread(T, below)
             values = self._expand(step.depth, solved.add_profile())
             g[step.depth][at] = g[step.parent_depth][above][:, None] + values
         return Sweep(
@@ -239,47 +208,13 @@ class TreeFamily:
             q = of_part.weigh(part.multiple * rows[part.rows].reshape(len(part.level.nodes), -1))
             for some in by_depth:
                 _add_at(weights[some.depth][:, of_part.at], some.places, q[some.chosen])
-        mixed = self._make_mixed(start)
-        charges = [
-            Charges(of_depth, values, mixed.get(depth), self._find_total(depth))
-            for depth, (of_depth, values) in enumerate(zip(self._rows, weights, strict=True))
-        ]
+        charges = list(map(Charges, self._rows, weights))
         for step, before in zip(reversed(self.steps), reversed(start), strict=True):
             above = self._places[step.parents]
             collected = before.collect(charges[step.depth].take(self._places[step.children]))
             columns = weights[step.parent_depth][:, : self._rows[step.depth].count]
             _add_at(columns, above, collected.weights)
-            if collected.mixed is not None:
-                F = self._find_merging(step)
-                more = collected.mixed if F is None else collected.mixed @ F
-                _add_at(mixed[step.parent_depth], above, more)
         return charges
-
-    def _make_mixed(self, start: Sequence[ChildCovariances]) -> dict[int, FloatArray]:
-        """Make room for a vector of each node of depths whose totals are split off, (nodes, r)."""
-        depths = {
-            step.parent_depth
-            for step, before in zip(self.steps, start, strict=True)
-            if isinstance(before, SplitCovariances)
-        }
-        return {d: np.zeros((len(self.nodes[d]), self.classes[d].size)) for d in depths}
-
-    def _find_total(self, depth: int) -> FloatArray:
-        """Find which classes of a depth are in the first class of the last depth, shape (r,)."""
-        return (self.classes[-1].of_cell[self.classes[depth].first] == 0).astype(np.float64)
-
-    def _find_merging(self, step: TreeStep) -> FloatArray | None:
-        """Find F (r below, r above), which sums classes of the nodes to those of their children."""
-        above, below = self.classes[step.parent_depth], self.classes[step.depth]
-        merged = below.of_cell[above.first]
-        if np.array_equal(merged, np.arange(below.size)):
-            return None
-        return (np.arange(below.size)[:, None] == merged).astype(np.float64)
-
-    def _merge(self, step: TreeStep, values: FloatArray) -> FloatArray:
-        """Sum values (b, r) of nodes to the classes of their children."""
-        F = self._find_merging(step)
-        return values if F is None else np.asarray(values @ F.T)
 
     def _expand(self, depth: int, values: FloatArray) -> FloatArray:
         """Expand values of the classes of a depth, (..., r), to the dense cells, (..., D)."""

@@ -100,16 +100,10 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
     most = min(options.max_iterations, descent.count_worthwhile())
     solution = descent.run(descent.first_weights, tolerance, most, options.progress)
     member = descent.make_member(solution)
-    iterations, proving = solution.iterations, [solution.best_upper.x]
-    if descent.split_totals(member.sweeps):
-        # The weights of a larger family prove a better bound.
-        more = descent.run(solution.best_upper.x, tolerance, most, options.progress)
-        proving.append(more.best_upper.x)
-        iterations += more.iterations
-    duals = [descent.make_duals(x) for x in proving]
-    duals.append(ascend_pair_rows(structure, duals[-1], tolerance))
+    first = descent.make_duals(solution.best_upper.x)
+    duals = [first, ascend_pair_rows(structure, first, tolerance)]
     best = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
-    return replace(member, duals=best, iterations=iterations)
+    return replace(member, duals=best)
 
 
 class PairDescent(TreeDescent):
