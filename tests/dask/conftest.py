@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from distributed import Client
 
 import fitplug as fp
 from fitplug.files import object_stores
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
 from fitplug_dask.persons import row_collector, shuffle
@@ -64,8 +65,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled loops, and their oracles in NumPy."""
     if request.param == "numpy":
-        for name in set(loops.__all__) - {"Lookup"}:
-            monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
+        for name, function in inspect.getmembers(numpy_loops, inspect.isfunction):
+            monkeypatch.setattr(loops, name, function)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import depot, run
 from fitplug_dask.files import memory_tables
 from fitplug_dask.kernel import Job, reading

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug_dask import compiled_loops, loops, persons
+from fitplug_dask import compiled_loops as loops
+from fitplug_dask import persons
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
@@ -44,7 +45,7 @@ from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
 from tests.helpers.sources import count_rows
 
-BOTH = [numpy_loops, compiled_loops]
+BOTH = [numpy_loops, loops]
 
 KEY = b"sixteen bytes or more"
 JOB = Job({"value": fp.Integers(0, 3), "year": fp.Integers(1, 3)}, ())

@@ -7,7 +7,7 @@ Weights and measures are read as codes, as they are numbers rather than cells.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from fitplug.domain import OUTSIDE, CategoriesCodec, Codes, Encoder, MeasureCodec, Texts, find_days
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding.array_memory import view_numbers, view_stretches, view_validity
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.stored_values import encode_texts
-from fitplug_dask.loops import Lookup
 
 _MAX_SPAN = 2**16
 
@@ -27,6 +26,30 @@ _SHORT_DICTIONARY = 2**8
 _MOST_TEXTS = 2**12  # whose terms an encoder remembers
 
 Terms = npt.NDArray[np.int64]
+
+
+class Lookup(NamedTuple):
+    """What a column adds to its rows' cells: terms[value - low], or the last term for a null.
+
+    Attributes:
+        values: The values (n,), integers of up to 32 bits, or int64.
+        low: The value of the first term, from -2^62 to 2^62.
+        terms: The terms (m,), int64, of values and, if there are bits, of null behind them.
+        strict: Whether values beyond the terms are refused. Otherwise they take the first or the
+            last of the values' terms.
+        doubtful: Whether a term may be negative.
+        valid: Bits, lowest first, of which the one at start + i says whether value i is there; None
+            if all are.
+        start: The position of the first bit.
+    """
+
+    values: npt.NDArray[Any]
+    low: int
+    terms: Terms
+    strict: bool
+    doubtful: bool
+    valid: npt.NDArray[np.uint8] | None = None
+    start: int = 0
 
 
 def convert_to_days(column: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.domain import OUTSIDE, get_codec
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel import FolderCodes, Job, take_codes
 from fitplug_dask.persons.packing import Packing, PersonHasher, Rows, concatenate_rows

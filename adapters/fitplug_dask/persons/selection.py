@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from fitplug.counts import name_person
 from fitplug.workload import AddRemove
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import KEY_BYTES, Field, Packing, Rows, Words, halve_key
 from fitplug_dask.workers import CheckError

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fitplug.display import Report
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import Exchange, add_exchange, measure_memory
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import (
