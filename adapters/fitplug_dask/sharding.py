@@ -7,6 +7,7 @@ counts of all partitions, each of which a `CellCollector` makes.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -281,7 +282,7 @@ def count_shards(
     split: SplitRows | None = None,
     shared: Any = None,
     report: Report | None = None,
-    memory: int | None = None,
+    memory: int = sys.maxsize,
 ) -> list[Any]:
     """Count slabs of tables, none of which any process need hold as a whole.
 
@@ -304,7 +305,7 @@ def count_shards(
         shared: What `consume` takes first; each worker gets it once.
         report: Called in this thread with the rows of the tasks that have ended and of all.
         memory: The most bytes of counts that one process holds for slabs that are not counted yet;
-            a share of its memory if None.
+            a share of its memory if that is less.
 
     Returns:
         The result of each slab.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from fitplug.errors import FitplugError
-from fitplug_dask.exchange.tasks import Add, ExchangePlan, Missing
+from fitplug_dask.exchange.tasks import Add, Exchange, Missing
 from fitplug_dask.exchange.worker_depots import (
     Deposit,
     Manifest,
@@ -40,7 +40,7 @@ class ClusterExchange:
 
     def __init__(
         self,
-        plan: ExchangePlan,
+        plan: Exchange,
         inputs: Sequence[Any],
         groups: Sequence[range],
         weights: tuple[Sequence[int], Sequence[int]],
