@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -65,8 +64,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled loops, and their oracles in NumPy."""
     if request.param == "numpy":
-        for name, function in inspect.getmembers(numpy_loops, inspect.isfunction):
-            monkeypatch.setattr(loops, name, function)
+        for name in dir(loops):
+            if not name.startswith("_"):
+                monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
 from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import depot, run
-from fitplug_dask.files import memory_tables
 from fitplug_dask.kernel import Job, reading
 from fitplug_dask.persons import row_collector, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
@@ -347,8 +346,7 @@ def number_persons(seed: int, share_of_nobody: float) -> list[dict[str, Any]]:
 def test_slices_of_every_type_keep_the_rows_that_a_loop_keeps(
     name: str, share_of_nobody: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (library_tables, memory_tables):
-        monkeypatch.setattr(module, "SHARES", 1)
+    monkeypatch.setattr(library_tables.SharedStream, "shares", 1)
     kind, identify = IDENTIFIERS[name]
     rows = number_persons(8, share_of_nobody)[:200]
     for row in rows:

@@ -32,23 +32,14 @@ _NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these
 _BLOCK_BYTES = 2**22
 
 
-def read_csv_header(location: Location, state: State) -> Header:
-    """Return the header of a CSV file.
+def read_csv_header(location: Location, state: State, *, zipped: bool = False) -> Header:
+    """Return the header of a CSV file, which may be gzipped.
 
     Raises:
         DamagedFileError: The file has no line of names.
         Exception: The line of names cannot be read.
     """
-    return _make_header(_read_first_rows(location, state, zipped=False), state)
-
-
-def read_gzipped_csv_header(location: Location, state: State) -> Header:
-    """Return the header of a gzipped CSV file; it raises as `read_csv_header`."""
-    return _make_header(_read_first_rows(location, state, zipped=True), state)
-
-
-def _make_header(rows: Sequence[Sequence[str]], state: State) -> Header:
-    """Make the header of a file from its names and first rows."""
+    rows = _read_first_rows(location, state, zipped=zipped)
     if not rows:
         raise DamagedFileError("has no line of column names. Write one.")
     names = rows[0]

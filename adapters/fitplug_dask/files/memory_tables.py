@@ -26,18 +26,16 @@ from fitplug_dask.files.checked_file import (
     Header,
     ReadRowGroup,
 )
-from fitplug_dask.sources import SHARES, State
+from fitplug_dask.sources import State
 
 _INT64 = range(-(2**63), 2**63)
 _GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, none of which says how many it has
 
-_TYPES = {"strings": pa.large_string(), "integers": pa.int64(), "": pa.null()}
-"""What stands in a header for what a column of pandas holds."""
 
-
-def read_stream_header(location: Any, state: State) -> Header:
-    """Return the header of a stream, whose shares are its row groups."""
-    return Header(location.schema, (_GUESSED_ROWS,) * SHARES, False, None)
+def read_library_header(location: Any, state: State) -> Header:
+    """Return the header of rows that another library reads, whose shares are its row groups."""
+    rows = (_GUESSED_ROWS,) * location.shares
+    return Header(location.schema, rows, False, None, unchecked=location.unchecked)
 
 
 @contextmanager
@@ -49,11 +47,6 @@ def open_stream(file: CheckedFile) -> Iterator[ReadRowGroup]:
             yield from validate_batch(batch, file, rows)
 
     yield pull
-
-
-def read_fragment_header(location: Any, state: State) -> Header:
-    """Return the header of a fragment of a data set, whose schema is that of the data set."""
-    return Header(location.schema, (_GUESSED_ROWS,), False, None)
 
 
 @contextmanager
@@ -72,14 +65,6 @@ def open_fragment(file: CheckedFile) -> Iterator[ReadRowGroup]:
             yield from validate_batch(batch, file, rows)
 
     yield scan
-
-
-def read_partition_header(location: Any, state: State) -> Header:
-    """Return the header of a partition of Dask, whose types are known when it is computed."""
-    schema = None
-    if location.columns is not None:
-        schema = pa.schema([(name, _TYPES[kind]) for name, kind in location.columns.items()])
-    return Header(schema, (_GUESSED_ROWS,), False, None, unchecked=True)
 
 
 @contextmanager

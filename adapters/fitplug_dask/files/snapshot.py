@@ -29,18 +29,12 @@ from fitplug_dask.files.checked_file import (
     ReadRowGroup,
 )
 from fitplug_dask.files.column_checks import WantedColumns, check_file
-from fitplug_dask.files.csv_text import (
-    open_csv_row_groups,
-    read_csv_header,
-    read_gzipped_csv_header,
-)
+from fitplug_dask.files.csv_text import open_csv_row_groups, read_csv_header
 from fitplug_dask.files.memory_tables import (
     open_dask_partition,
     open_fragment,
     open_stream,
-    read_fragment_header,
-    read_partition_header,
-    read_stream_header,
+    read_library_header,
 )
 from fitplug_dask.files.parquet import (
     DAMAGED_FOOTER_FAULT,
@@ -135,10 +129,8 @@ _READ_HEADER: dict[Format, Callable[[Location, State], Header]] = {
     Format.PARQUET: read_parquet_header,
     Format.ARROW: read_arrow_header,
     Format.CSV: read_csv_header,
-    Format.CSV_GZ: read_gzipped_csv_header,
-    Format.STREAM: read_stream_header,
-    Format.FRAGMENT: read_fragment_header,
-    Format.DELAYED: read_partition_header,
+    Format.CSV_GZ: partial(read_csv_header, zipped=True),
+    **dict.fromkeys(LIBRARY_FORMATS, read_library_header),
 }
 
 _OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]]] = {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -248,57 +248,31 @@ def _name_seals(seal: str, run: str) -> str:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SlabCounts(ABC):
+class SlabCounts:
     """The exact counts of a slab. They are confidential.
 
     Attributes:
         number: The number of the slab.
+        counts: The counts, with an axis for each attribute of the slab's table, which travel with
+            the task; or the seal of those that the task which counted them has stored.
     """
 
     number: int
+    counts: IntArray | str
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.number})"
-
-    @abstractmethod
-    def read(
-        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
-    ) -> IntArray | Fault:
-        """Return the counts, with an axis for each attribute of the slab's table."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class SentSlab(SlabCounts):
-    """Counts that travel with the task.
-
-    Attributes:
-        counts: The counts, with an axis for each attribute of the slab's table.
-    """
-
-    counts: IntArray
+        return f"SlabCounts({self.number})"
 
     def read(
         self, store: CountStore | None, parted: PartedStrategy, domain: Domain
     ) -> IntArray | Fault:
-        return self.counts
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class StoredSlab(SlabCounts):
-    """Counts that the task which counted them has stored.
-
-    Attributes:
-        seal: Their seal.
-    """
-
-    seal: str
-
-    def read(
-        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
-    ) -> IntArray | Fault:
+        """Return the counts."""
+        counts = self.counts
+        if not isinstance(counts, str):
+            return counts
         assert store is not None
         shape = parted.slabs[self.number].shape_in(domain)
-        return report_faults(lambda: store.read_slab(self.number, self.seal, shape), store.place)
+        return report_faults(lambda: store.read_slab(self.number, counts, shape), store.place)
 
 
 class SplitCounts(ExactCounts):
@@ -353,7 +327,7 @@ class TableCounts(SplitCounts):
         slabs = {number: parted.slabs[number] for number in numbers}
         marginals = {slab.names: self._tables.marginal(slab.names) for slab in slabs.values()}
         return [
-            SentSlab(number, marginals[slab.names][slab.index]) for number, slab in slabs.items()
+            SlabCounts(number, marginals[slab.names][slab.index]) for number, slab in slabs.items()
         ]
 
 
@@ -385,4 +359,4 @@ class StoredCounts(SplitCounts):
         return ()
 
     def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
-        return [StoredSlab(number, self._seals[number]) for number in numbers]
+        return [SlabCounts(number, self._seals[number]) for number in numbers]

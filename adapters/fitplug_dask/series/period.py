@@ -21,7 +21,6 @@ from fitplug.families import may_be_clamped
 from fitplug.ledger import DrawRequest, Entry, Ledger, ReleaseCharges, StagedCharge
 from fitplug.releases import (
     AnswersPart,
-    PartialRelease,
     Period,
     PeriodAnswers,
     join_periods,
@@ -267,9 +266,9 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
     def _write(self, staged: StagedAnswers) -> PeriodAnswers:
         answers = self._read_staged(staged)
         record = self.folders.record
-        release = join_answers(
-            self.noise_source, record, [*self.earlier, answers], self._get_entry()
-        )
+        drawn, entry = [*self.earlier, answers], self._get_entry()
+        rho = self.noise_source.rho
+        release = join_periods(self.plan, record.periods, drawn, rho=rho, entry=entry)
         with log_duration("publish"):
             self.folders.publish(release, staged.staging, staged.digest, record.confidence)
             assert self.charge is not None
@@ -310,22 +309,6 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         """Raise InputError unless answers were drawn from the sealed counts, which are there."""
         if drawn.seal != self.sealed.seal(self.index, self.sealed.read(self.index)):
             raise _make_other_counts_error(self.index)
-
-
-def join_answers(
-    noise_source: NoiseSource,
-    record: SeriesRecord,
-    drawn: Sequence[PeriodAnswers],
-    entry: Entry | None,
-) -> PartialRelease:
-    """Join the answers of the first periods of a series to what is released so far."""
-    return join_periods(
-        noise_source.plan,
-        record.periods,
-        drawn,
-        rho=noise_source.rho,
-        entry=entry,
-    )
 
 
 def _make_other_counts_error(index: int) -> InputError:

@@ -4,7 +4,6 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 """
 
 from fitplug_dask.sources.catalog import find_files
-from fitplug_dask.sources.library_tables import SHARES
 from fitplug_dask.sources.locations import (
     Location,
     describe_local_state,
@@ -30,7 +29,6 @@ from fitplug_dask.sources.stores import (
 
 __all__ = [
     "LIBRARY_FORMATS",
-    "SHARES",
     "TEXT_FORMATS",
     "ChangedError",
     "FolderKey",
