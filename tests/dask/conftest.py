@@ -13,7 +13,7 @@ from fitplug.files import object_stores
 from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
-from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.persons import selection, shuffle
 from fitplug_dask.releases import executor
 from fitplug_dask.sources import stores
 from tests.helpers import numpy_loops
@@ -73,7 +73,7 @@ def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
     monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
     monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 2)
     monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)

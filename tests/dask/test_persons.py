@@ -29,7 +29,7 @@ from fitplug.errors import BudgetError, DataError, DomainError, TablesError
 from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import depot, run
 from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.persons import selection, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
@@ -497,16 +497,16 @@ def test_a_person_of_very_many_rows_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_BATCH_ROWS", 512)
-    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 1000)
+    monkeypatch.setattr(selection, "_COMPACTED_ROWS", 1000)
     held: list[int] = []
-    add = row_collector.concatenate_rows
+    add = selection.concatenate_rows
 
     def watched(parts: Any) -> Rows:
         rows = add(parts)
         held.append(len(rows.tags))
         return rows
 
-    monkeypatch.setattr(row_collector, "concatenate_rows", watched)
+    monkeypatch.setattr(selection, "concatenate_rows", watched)
     rows = [{"id": "0", "sex": "1", "age": i % 10, "race": "a"} for i in range(20_000)]
     counted = limited(write(tmp_path / "a.parquet", rows, group=20_000), 5)
     assert counted[()] == 5

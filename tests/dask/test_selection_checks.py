@@ -25,7 +25,6 @@ from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
     packing,
-    row_collector,
     selected_rows,
     selection,
     selection_check,
@@ -33,8 +32,7 @@ from fitplug_dask.persons import (
 )
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import (
-    AttributeGroups,
-    CellGroups,
+    RecordGroups,
     Selection,
     check_rows,
     check_selection,
@@ -221,7 +219,7 @@ def draw_rows(rng: np.random.Generator, rows: int) -> Rows:
 @given(
     rows=st.integers(0, 30),
     limit=st.integers(1, 6),
-    grouped=st.sampled_from([None, CellGroups(), AttributeGroups(Packing(JOB).find_field("year"))]),
+    grouped=st.sampled_from([None, RecordGroups(), RecordGroups(Packing(JOB).find_field("year"))]),
     share=st.sampled_from([0.1, 0.3, 0.6, 1.0]),
     wrong=st.sampled_from([None, -1, 0, 30, 2**62]),
     seed=st.integers(0, 2**32 - 1),
@@ -243,7 +241,7 @@ def test_what_breaks_a_limit_is_refused_and_nothing_else(
             continue
         tag, cell = tuple(held.tags[row].tolist()), int(held.words[row, 0])
         each[tag] += 1
-        groups[tag, cell if isinstance(grouped, CellGroups) else cell % 3] += 1
+        groups[tag, cell if grouped == RecordGroups() else cell % 3] += 1
     is_valid &= max(each.values(), default=0) <= limit
     is_valid &= grouped is None or max(groups.values(), default=0) <= 1
     if is_valid:
@@ -289,7 +287,7 @@ def test_a_selection_that_is_wrong_later_counts_nothing(
     monkeypatch.setattr(*WRONG[name])
     people = make_people(3000)
     if where == "collector":
-        monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+        monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
     if where == "crowd":
         monkeypatch.setattr(shuffle, "_CROWDED_ROWS", -100_000)
     path = tmp_path / "a.parquet"

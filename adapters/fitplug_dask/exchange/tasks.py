@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from fitplug.errors import DataError, FitplugError
 from fitplug_dask.encryption import EncryptionMissingError
 from fitplug_dask.exchange.depot import Depot, unpack_piece
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
-from fitplug_dask.workers import CheckError
 
 Split: TypeAlias = Callable[[Any, Any], "Mapping[int, Any] | Fault"]
 Fold: TypeAlias = Callable[[Any, Iterator[tuple[int, Mapping[int, Any]]]], Any]
@@ -138,8 +138,8 @@ def gather_outputs(plan: Exchange, outputs: Sequence[int], fetch: Fetch) -> Any:
 
 def describe_failure(error: Exception) -> Fault:
     """Return a Fault that names the type of an error and quotes nothing of it, unless it may."""
-    if isinstance(error, CheckError):
-        return Fault(str(error), of_data=False)
+    if isinstance(error, FitplugError):
+        return Fault(str(error), of_data=isinstance(error, DataError))
     return Fault(f"the exchange of rows failed ({type(error).__name__})", of_data=False)
 
 

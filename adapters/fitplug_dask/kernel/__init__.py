@@ -10,9 +10,9 @@ from fitplug_dask.kernel.counters import (
     divide_records,
     take_codes,
 )
-from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partitions import (
     LARGEST_SUM,
+    Job,
     PartialCounts,
     Partition,
     add_partial_counts,

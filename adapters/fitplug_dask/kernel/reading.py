@@ -19,10 +19,10 @@ from fitplug_dask.files import (
     open_file,
 )
 from fitplug_dask.kernel.counters import FolderCodes, JointCounters, take_codes
-from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.outside_counter import OutsideCounter, TableAndOutsideCounters
 from fitplug_dask.kernel.partitions import (
     FileSlice,
+    Job,
     PartialCounts,
     Partition,
     choose_overflow_fault,

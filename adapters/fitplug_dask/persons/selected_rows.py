@@ -35,13 +35,13 @@ class RowStore:
     """Where the kept rows of each bucket are durable. Its functions are pickled.
 
     Attributes:
-        write: `write(bucket, content)` makes the rows of a bucket durable, and may return a Fault.
+        write: `write(bucket, content)` makes the rows of a bucket durable.
             If it ran before, on a worker that was lost, the rows that are there stay.
-        read: `read(bucket)` returns the content, or a Fault.
+        read: `read(bucket)` returns the content.
     """
 
-    write: Callable[[int, bytes], Fault | None]
-    read: Callable[[int], bytes | Fault]
+    write: Callable[[int, bytes], None]
+    read: Callable[[int], bytes]
 
     def __repr__(self) -> str:
         return "RowStore()"
@@ -130,9 +130,7 @@ def split_by_person(job: KeepJob, partition: Partition) -> Mapping[int, memoryvi
     return split_partition(job.persons, partition)
 
 
-def keep_buckets(
-    job: KeepJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
-) -> Buckets | Fault:
+def keep_buckets(job: KeepJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]) -> Buckets:
     """Store the rows that the persons of some buckets keep; return the buckets that have any.
 
     Raises:
@@ -146,8 +144,7 @@ def keep_buckets(
         del pieces
         words = rows.words[job.persons.selection.select_rows(rows)]
         if len(words):
-            if fault := job.store.write(number, _encode_words(words)):
-                return fault
+            job.store.write(number, _encode_words(words))
             stored.append(number)
     return tuple(stored)
 
@@ -158,14 +155,11 @@ def join_buckets(*results: Buckets) -> Buckets:
 
 
 def split_bucket(
-    read: Callable[[int], bytes | Fault], what: ShardJob, bucket: int
+    read: Callable[[int], bytes], what: ShardJob, bucket: int
 ) -> Mapping[int, SparseCounts] | Fault:
     """Return the counts of each slab over the kept rows of one bucket."""
-    content = read(bucket)
-    if isinstance(content, Fault):
-        return content
     packing = Packing(what.job)
-    words = _decode_words(content, len(packing.words))
+    words = _decode_words(read(bucket), len(packing.words))
     codes = packing.unpack(words)
     if len(words) > LARGEST_SUM // what.job.shares:
         return choose_overflow_fault(what.job.shares)

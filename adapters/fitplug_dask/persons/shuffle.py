@@ -34,8 +34,7 @@ from fitplug_dask.kernel import (
     read_partition,
 )
 from fitplug_dask.persons.packing import Packing, Words
-from fitplug_dask.persons.row_collector import RowCollector
-from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection import RowCollector, Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.workers import Runner
 

@@ -13,27 +13,27 @@ Tables and slabs are types of their own: no value of the counts decides which of
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
+import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fitplug.counts import Tables, seal_slab, seal_slabs
 from fitplug.domain import Domain
-from fitplug.errors import InputError
+from fitplug.errors import FitplugError, InputError
 from fitplug.families import PartedStrategy
 from fitplug.files import LocalPlace, Place
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug_dask.encryption import decrypt_long, encrypt_long
-from fitplug_dask.kernel import Fault
-from fitplug_dask.releases.failures import report_faults
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_limit,
@@ -42,6 +42,37 @@ from fitplug_opendp.count_checks import (
     list_outside_attributes,
 )
 from fitplug_opendp.executor import ExactCounts
+from fitplug_opendp.staging import RETRY
+
+T = TypeVar("T")
+
+_LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG}
+_PAUSES = (0.1, 0.5, 2.0)
+
+
+def retry(act: Callable[[], T], place: object) -> T:
+    """Return what `act` returns. It is tried again if a store fails for a moment.
+
+    Args:
+        act: What may be done more than once.
+        place: Where it reads and writes, for people.
+
+    Raises:
+        FitplugError: It failed; the words name the place and what to do.
+    """
+    for pause in (*_PAUSES, None):
+        try:
+            return act()
+        except OSError as error:
+            if error.errno not in _LASTING and pause is not None:
+                time.sleep(pause)
+                continue
+            why = (error.strerror or "cannot be read or written").lower()
+            fault = f"{place}: {why}. {RETRY}"
+        except ImportError as error:
+            fault = f"a worker lacks a library: {error}"
+        break
+    raise FitplugError(fault)
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,19 +251,19 @@ def label_counts(nonce: bytes, cut: str) -> str:
     ]
 
 
-def keep_slab(store: CountStore, number: int, counts: IntArray) -> str | Fault:
+def keep_slab(store: CountStore, number: int, counts: IntArray) -> str:
     """Make the counts of a slab durable, in the task that has them, and return their seal."""
-    return report_faults(lambda: store.write_slab(number, counts), store.place)
+    return retry(lambda: store.write_slab(number, counts), store.place)
 
 
-def keep_rows(store: CountStore, number: int, content: bytes) -> Fault | None:
+def keep_rows(store: CountStore, number: int, content: bytes) -> None:
     """Make the rows durable that the persons of a bucket keep, in the task that has them."""
-    return report_faults(lambda: store.write_rows(number, content), store.place)
+    return retry(lambda: store.write_rows(number, content), store.place)
 
 
-def find_rows(store: CountStore, number: int) -> bytes | Fault:
+def find_rows(store: CountStore, number: int) -> bytes:
     """Read the rows that the persons of a bucket keep, in the task that counts them."""
-    return report_faults(lambda: store.read_rows(number), store.place)
+    return retry(lambda: store.read_rows(number), store.place)
 
 
 def _name_slab(number: int) -> str:
@@ -263,16 +294,14 @@ class SlabCounts:
     def __repr__(self) -> str:
         return f"SlabCounts({self.number})"
 
-    def read(
-        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
-    ) -> IntArray | Fault:
+    def read(self, store: CountStore | None, parted: PartedStrategy, domain: Domain) -> IntArray:
         """Return the counts."""
         counts = self.counts
         if not isinstance(counts, str):
             return counts
         assert store is not None
         shape = parted.slabs[self.number].shape_in(domain)
-        return report_faults(lambda: store.read_slab(self.number, counts, shape), store.place)
+        return retry(lambda: store.read_slab(self.number, counts, shape), store.place)
 
 
 class SplitCounts(ExactCounts):
