@@ -64,9 +64,9 @@ def count(
     check_client(client)
     domain, names = list_tables(plan)
     check_libraries()
-    from fitplug_dask.kernel import cut_partitions
+    from fitplug_dask.kernel import cut_partitions, cut_small_partitions
     from fitplug_dask.kernel.outside_counter import OutsideCounter
-    from fitplug_dask.persons import count_by_person, cut_person_partitions
+    from fitplug_dask.persons import count_by_person
     from fitplug_dask.sharding import count_tables
 
     source = Source.of(source)
@@ -85,7 +85,7 @@ def count(
         tables = count_tables(domain, names, job, files, runner, report)
     else:
         if selection is not None:
-            partitions = cut_person_partitions(files, runner.threads)
+            partitions = cut_small_partitions(files, runner.threads)
             counted = count_by_person(job, selection, partitions, runner, report)
         else:
             partitions = cut_partitions(files, job.total_cells, runner.threads)
@@ -178,8 +178,9 @@ def count_slabs(
     Raises:
         FitplugError: As for `count`.
     """
-    from fitplug_dask.persons import count_person_shards, cut_person_partitions
-    from fitplug_dask.sharding import count_shards, cut_shard_partitions
+    from fitplug_dask.kernel import cut_small_partitions
+    from fitplug_dask.persons import count_person_shards
+    from fitplug_dask.sharding import count_shards
 
     domain, names = list_tables(plan)
     person = source.person_columns
@@ -194,11 +195,10 @@ def count_slabs(
         "report": choose_report(progress),
         "memory": memory,
     }
+    partitions = cut_small_partitions(files, runner.threads)
     if selection is None:
-        partitions = cut_shard_partitions(files, runner.threads)
         return count_shards(job, partitions, slabs, consume, **how)
     assert rows is not None
-    partitions = cut_person_partitions(files, runner.threads)
     return count_person_shards(job, selection, partitions, slabs, consume, rows, **how)
 
 

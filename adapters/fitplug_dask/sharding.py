@@ -35,7 +35,7 @@ from fitplug_dask.kernel import (
     Partition,
     choose_overflow_fault,
     cut_blocks,
-    cut_partitions,
+    cut_small_partitions,
     divide_records,
     read_partition,
 )
@@ -363,9 +363,6 @@ def gather_slab(what: ShardJob, number: int, pieces: Mapping[int, SparseCounts])
     return what.consume(what.shared, number, what.shape_counts(number, counts))
 
 
-_PARTITION_ROWS = 2**20
-
-
 def count_tables(
     domain: Domain,
     tables: Sequence[AttributeSet],
@@ -391,7 +388,7 @@ def count_tables(
     """
     most_cells = choose_slab_cells(measure_memory(runner), runner.process_threads)
     slabs = cut_slabs(domain, tables, most_cells)
-    partitions = cut_shard_partitions(files, runner.threads)
+    partitions = cut_small_partitions(files, runner.threads)
     counted = count_shards(job, partitions, slabs, return_counts, client=runner, report=report)
     whole = {names: np.zeros(get_shape(domain, names), dtype=np.int64) for names in tables}
     for number, slab in enumerate(slabs):
@@ -399,13 +396,6 @@ def count_tables(
         table[slab.index] = counted[number].counts[0].reshape(table[slab.index].shape)
         counted[number] = None
     return dict(whole)
-
-
-def cut_shard_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
-    """Cut files into partitions for so many threads, of about a million rows at most."""
-    rows = sum(sum(file.rows) for file in files if not file.left_out)
-    # Not by the cells: a partition holds those that occur. `cut_partitions` makes three a thread.
-    return cut_partitions(files, 1, max(threads, rows // (3 * _PARTITION_ROWS)))
 
 
 def return_counts(shared: None, number: int, counts: npt.NDArray[np.int64]) -> PartialCounts:

@@ -75,6 +75,6 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
     monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
     monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 2)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 20)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
     monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)

@@ -467,7 +467,7 @@ def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     wanted = (DOMAIN, [("sex", "age")])
     options: dict[str, Any] = {"person": "id", "unit": fp.AddRemove(3), "person_key": KEY}
     monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 10_000)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 10_000)
     peaks = {}
     with dask.config.set(num_workers=1):
         count_rows(path, wanted, **options)
@@ -516,7 +516,7 @@ def test_a_person_of_very_many_rows_takes_no_more_memory(
 def test_a_person_of_very_many_rows_crowds_no_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 2_000)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 2_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 2_000)
     monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 100)
     sent: list[int] = []

@@ -202,7 +202,8 @@ def test_what_selects_makes_the_test(begin: Any, monkeypatch: pytest.MonkeyPatch
     chosen = Selection.create(("id",), 2, KEY)
     job: Any = shuffle.PersonJob(JOB, chosen, 1)
     if begin is selected_rows.keep_buckets:
-        job = selected_rows.KeepJob(job, selected_rows.RowStore(lambda *_: None, lambda _: b""))
+        store = shuffle.RowStore(lambda *_: None, lambda _: b"")
+        job = shuffle.PersonJob(JOB, chosen, 1, store)
     with pytest.raises(CheckError, match="failed a test"):
         begin(job, iter(()))
 
@@ -306,8 +307,8 @@ def test_slabs_of_wrong_selections_are_not_stored(monkeypatch: pytest.MonkeyPatc
     packing = Packing(JOB)
     record = packing.make_records(Rows(tags, np.arange(3, dtype=np.uint64)[:, None]))
     stored: list[Any] = []
-    store = selected_rows.RowStore(lambda *given: stored.append(given), lambda _: b"")
-    job = selected_rows.KeepJob(shuffle.PersonJob(JOB, chosen, 1), store)
+    store = shuffle.RowStore(lambda *given: stored.append(given), lambda _: b"")
+    job = shuffle.PersonJob(JOB, chosen, 1, store)
     pieces = {0: memoryview(record.view(np.uint8)).cast("B")}
     with pytest.raises(CheckError, match="failed a check"):
         selected_rows.keep_buckets(job, iter([(0, pieces)]))

@@ -73,7 +73,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "MEMORY_SHARE", share)
     monkeypatch.setattr(requests, "_TABLES_SHARE", share)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
-    monkeypatch.setattr(sharding, "_PARTITION_ROWS", 500)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 500)
 
 
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])

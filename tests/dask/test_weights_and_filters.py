@@ -415,7 +415,7 @@ def test_rows_left_out_are_none_of_a_persons_k(
     if crowded:
         monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
         monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
-        monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+        monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 20)
         monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
         monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)
     columns = people(5)

@@ -25,7 +25,6 @@ from fitplug_dask.encoding.column_types import (
 from fitplug_dask.encoding.stored_values import (
     convert_persons,
     convert_values,
-    describe_values,
     encode_folder_texts,
     is_text,
     is_zoned,
@@ -44,7 +43,6 @@ __all__ = [
     "convert_persons",
     "convert_to_days",
     "convert_values",
-    "describe_values",
     "encode_folder_texts",
     "explain_form",
     "explain_mismatch",

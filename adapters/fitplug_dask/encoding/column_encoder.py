@@ -77,7 +77,10 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
     """
     if classify_type(column.type) == "strings":
         if isinstance(attribute, CategoriesCodec) and attribute.value_type is str:
-            return _encode_strings(attribute, column)
+            codes = attribute.codes_of_texts(Texts.from_buffer(*view_stretches(column)))
+            if column.null_count:
+                codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
+            return codes
         texts = _decode_texts(column)
         # Text comes to attributes of other types from CSV files, and to dates from any file.
         if attribute.value_type is str:
@@ -124,14 +127,6 @@ def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | 
     if not pt.is_floating(column.type):  # a null float becomes NaN by itself
         column = column.fill_null(pa.scalar(0).cast(column.type))
     return column.to_numpy(zero_copy_only=False), missing
-
-
-def _encode_strings(attribute: CategoriesCodec, column: Any) -> Codes:
-    """Return the codes (n,) of a column of strings or bytes, without making texts of Python."""
-    codes = attribute.codes_of_texts(Texts.from_buffer(*view_stretches(column)))
-    if column.null_count:
-        codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
-    return codes
 
 
 def _decode_texts(column: Any) -> Any:
@@ -196,7 +191,9 @@ class ColumnEncoder:
         if kind == "strings" and not pt.is_dictionary(column.type):
             column = column.dictionary_encode()
         if pt.is_dictionary(column.type):
-            return self._look_up_entries(column.dictionary, column.indices)
+            self._encode_entries(column.dictionary)
+            terms, doubtful = self._term_of_entry, self._entry_outside
+            return self._look_up(column.indices, 0, terms, doubtful, strict=True)
         if kind == "dates":
             column, kind = convert_to_days(column), "integers"
         if kind == "integers" and self._span:
@@ -204,11 +201,6 @@ class ColumnEncoder:
             return self._look_up(column, self._span[0], terms, doubtful, strict=False)
         codes = encode_column(self._attribute, column)
         return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
-
-    def _look_up_entries(self, entries: Any, indices: Any) -> Lookup:
-        """Look up the entries of a dictionary by their indices (n,)."""
-        self._encode_entries(entries)
-        return self._look_up(indices, 0, self._term_of_entry, self._entry_outside, strict=True)
 
     def _encode_entries(self, entries: Any) -> None:
         """Encode the entries of a dictionary that were not encoded before."""

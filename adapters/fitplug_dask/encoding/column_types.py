@@ -75,8 +75,10 @@ def classify_person_type(arrow_type: Any) -> str | None:
         # Not strings: as text the same identifier has other bytes, and would be another person.
         return f"bytes of width {arrow_type.byte_width}"
     kind = classify_type(arrow_type)
-    if kind == "decimals":
-        return _classify_decimal_persons(arrow_type)
+    if kind == "decimals":  # see `convert_persons`
+        if pt.is_dictionary(arrow_type) or arrow_type.scale != 0:
+            return None
+        return "integers" if arrow_type.precision <= INT64_DIGITS else "wide decimals"
     return kind if kind in ("strings", "integers", "null") else None
 
 
@@ -90,13 +92,6 @@ def explain_person_mismatch(arrow_type: Any, *, floats: bool = False) -> str | N
     if classify_person_type(arrow_type) or (floats and pt.is_floating(arrow_type)):
         return None
     return f"has the type {arrow_type}, but person identifiers must be strings or integers"
-
-
-def _classify_decimal_persons(arrow_type: Any) -> str | None:
-    """Return what decimals that identify persons are read as: see `convert_persons`."""
-    if pt.is_dictionary(arrow_type) or arrow_type.scale != 0:
-        return None
-    return "integers" if arrow_type.precision <= INT64_DIGITS else "wide decimals"
 
 
 def explain_mismatch(

@@ -31,7 +31,6 @@ from fitplug.domain import (
     BLANKS,
     EPOCH,
     OUTSIDE,
-    TYPE_NAMES,
     Codes,
     DatesCodec,
     Encoder,
@@ -44,11 +43,6 @@ _NUMBER = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _BOOLEAN = {"true": True, "false": False}
 _DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
-
-
-def describe_values(attribute: Encoder) -> str:
-    """Return what the values of an attribute are, in the plural, for messages."""
-    return TYPE_NAMES[attribute.value_type]
 
 
 def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:

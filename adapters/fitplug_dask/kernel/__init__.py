@@ -19,6 +19,7 @@ from fitplug_dask.kernel.partitions import (
     choose_fan_in,
     choose_overflow_fault,
     cut_partitions,
+    cut_small_partitions,
     estimate_memory,
     make_empty_counts,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "count_partition",
     "cut_blocks",
     "cut_partitions",
+    "cut_small_partitions",
     "divide_records",
     "estimate_memory",
     "make_empty_counts",

@@ -19,6 +19,7 @@ _PER_WORKER = 3
 # At most about half a second of work: progress shows, and a lost worker loses little.
 _MOST_ROWS = 2**24
 _MOST_VALUES = 2**25  # rows times columns, which take about equally long to decode
+_SMALL_ROWS = 2**20
 _ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
 
 
@@ -148,6 +149,15 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
         for number, row_groups in row_groups_of.items():
             cuts.setdefault(number, []).append(FileSlice(file, tuple(row_groups)))
     return [Partition(tuple(slices)) for slices in cuts.values()]
+
+
+def cut_small_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
+    """Cut files into partitions for so many threads, of about a million rows at most.
+
+    Tables do not matter: a partition holds its rows, or the cells that occur in them.
+    """
+    rows = sum(sum(file.rows) for file in files if not file.left_out)
+    return cut_partitions(files, 1, max(threads, rows // (_PER_WORKER * _SMALL_ROWS)))
 
 
 def choose_fan_in(cells: int) -> int:

@@ -8,7 +8,6 @@ slab. In between they are in a durable store, as they may be more than all worke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,46 +20,19 @@ from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overf
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
-from fitplug_dask.persons.shuffle import PersonJob, choose_buckets, divide_rows, split_partition
+from fitplug_dask.persons.shuffle import (
+    PersonJob,
+    RowStore,
+    choose_buckets,
+    divide_rows,
+    split_partition,
+)
 from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
 from fitplug_dask.workers import Runner
 
 Buckets: TypeAlias = "tuple[int, ...]"
 
 _BLOCK_ROWS = 2**16
-
-
-@dataclass(frozen=True, repr=False)
-class RowStore:
-    """Where the kept rows of each bucket are durable. Its functions are pickled.
-
-    Attributes:
-        write: `write(bucket, content)` makes the rows of a bucket durable.
-            If it ran before, on a worker that was lost, the rows that are there stay.
-        read: `read(bucket)` returns the content.
-    """
-
-    write: Callable[[int, bytes], None]
-    read: Callable[[int], bytes]
-
-    def __repr__(self) -> str:
-        return "RowStore()"
-
-
-@dataclass(frozen=True, repr=False)
-class KeepJob:
-    """What to keep of each person, and where.
-
-    Attributes:
-        persons: Which rows are kept.
-        store: Where they are stored.
-    """
-
-    persons: PersonJob
-    store: RowStore
-
-    def __repr__(self) -> str:
-        return f"KeepJob({self.persons.buckets} buckets)"
 
 
 def count_person_shards(
@@ -99,11 +71,11 @@ def count_person_shards(
     """
     sizes = [partition.rows for partition in partitions]
     buckets = choose_buckets(job, sum(sizes), memory, client.threads)
-    keep = KeepJob(PersonJob(job, selection, buckets), store)
+    keep = PersonJob(job, selection, buckets, store)
     stored: Buckets = ()
     if partitions:
         stored = add_exchange(
-            Exchange(split_by_person, buckets, shared=keep, memory=memory),
+            Exchange(split_partition, buckets, shared=keep, memory=memory),
             keep_buckets,
             join_buckets,
             partitions,
@@ -125,24 +97,22 @@ def count_person_shards(
     )
 
 
-def split_by_person(job: KeepJob, partition: Partition) -> Mapping[int, memoryview] | Fault:
-    """Return the records of the rows of one partition that may be kept, by bucket."""
-    return split_partition(job.persons, partition)
-
-
-def keep_buckets(job: KeepJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]) -> Buckets:
+def keep_buckets(
+    job: PersonJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
+) -> Buckets:
     """Store the rows that the persons of some buckets keep; return the buckets that have any.
 
     Raises:
         CheckError: The selection fails a check.
     """
     check_selection_once()
-    packing = Packing(job.persons.job)
+    assert job.store is not None
+    packing = Packing(job.job)
     stored = []
     for number, pieces in buckets:
         rows = packing.read_records(pieces.values())
         del pieces
-        words = rows.words[job.persons.selection.select_rows(rows)]
+        words = rows.words[job.selection.select_rows(rows)]
         if len(words):
             job.store.write(number, _encode_words(words))
             stored.append(number)

@@ -4,11 +4,7 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 """
 
 from fitplug_dask.sources.catalog import find_files
-from fitplug_dask.sources.locations import (
-    Location,
-    describe_local_state,
-    open_stored_blocks,
-)
+from fitplug_dask.sources.locations import BlockReader, Location
 from fitplug_dask.sources.source_files import (
     LIBRARY_FORMATS,
     TEXT_FORMATS,
@@ -30,6 +26,7 @@ from fitplug_dask.sources.stores import (
 __all__ = [
     "LIBRARY_FORMATS",
     "TEXT_FORMATS",
+    "BlockReader",
     "ChangedError",
     "FolderKey",
     "Format",
@@ -39,10 +36,8 @@ __all__ = [
     "State",
     "StoreError",
     "StoredColumn",
-    "describe_local_state",
     "find_files",
     "find_remaining",
     "get_request_pool",
-    "open_stored_blocks",
     "unpack_rows",
 ]
