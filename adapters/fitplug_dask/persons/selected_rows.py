@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fitplug.display import Report
-from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
 from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
 from fitplug_dask.persons.packing import Packing
@@ -27,7 +26,7 @@ from fitplug_dask.persons.shuffle import (
     divide_rows,
     split_partition,
 )
-from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
+from fitplug_dask.sharding import ShardJob, Shards, SparseCounts, add_up, count_shards
 from fitplug_dask.workers import Runner
 
 Buckets: TypeAlias = "tuple[int, ...]"
@@ -39,14 +38,11 @@ def count_person_shards(
     job: Job,
     selection: Selection,
     partitions: Sequence[Partition],
-    slabs: Sequence[Slab],
-    consume: Consume,
+    shards: Shards,
     store: RowStore,
     *,
     client: Runner,
-    shared: Any,
     report: Report,
-    memory: int,
 ) -> list[Any]:
     """Count slabs of tables with at most k rows of each person; see `count_shards`.
 
@@ -54,13 +50,10 @@ def count_person_shards(
         job: What to count.
         selection: Which rows of each person are counted.
         partitions: The partitions of the rows.
-        slabs: The slabs.
-        consume: What the task of a slab does with its counts.
+        shards: The slabs. Rows of persons take as much memory between tasks as counts.
         store: Where the kept rows are stored meanwhile.
         client: What runs the tasks.
-        shared: What `consume` takes first.
         report: Called in this thread with what is done of the two exchanges, and of all.
-        memory: The most bytes of rows or counts that one process holds between tasks.
 
     Returns:
         The result of each slab.
@@ -70,12 +63,12 @@ def count_person_shards(
         FitplugError: The workers or the store fail.
     """
     sizes = [partition.rows for partition in partitions]
-    buckets = choose_buckets(job, sum(sizes), memory, client.threads)
+    buckets = choose_buckets(job, sum(sizes), shards.memory, client.threads)
     keep = PersonJob(job, selection, buckets, store)
     stored: Buckets = ()
     if partitions:
         stored = add_exchange(
-            Exchange(split_partition, buckets, shared=keep, memory=memory),
+            Exchange(split_partition, buckets, shared=keep, memory=shards.memory),
             keep_buckets,
             join_buckets,
             partitions,
@@ -86,14 +79,11 @@ def count_person_shards(
     return count_shards(
         job,
         stored,
-        slabs,
-        consume,
+        shards,
         client=client,
         sizes=[1] * len(stored),
         split=partial(split_bucket, store.read),
-        shared=shared,
         report=_report_half(report, 1),
-        memory=memory,
     )
 
 
