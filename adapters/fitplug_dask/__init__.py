@@ -8,7 +8,7 @@ modules and packages, each of which imports only those that come earlier in this
 | name | what it does |
 |---|---|
 | `_compat` | holds everything undocumented that is used of other libraries |
-| `loops` | does what is done for every row, compiled |
+| `compiled_loops` | does what is done for every row, compiled |
 | `encryption` | encrypts what leaves memory |
 | `workers` | runs tasks on threads or on a cluster, whose code it checks |
 | `sources` | finds the files that a path, folder, glob or URL means |

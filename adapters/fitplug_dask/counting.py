@@ -33,11 +33,10 @@ from fitplug_dask.sources import find_files
 if TYPE_CHECKING:
     from distributed import Client
 
-    from fitplug.families import Slab
     from fitplug_dask.files import CheckedFile
     from fitplug_dask.kernel import Job, PartialCounts, Partition
     from fitplug_dask.persons import RowStore, Selection
-    from fitplug_dask.sharding import Consume
+    from fitplug_dask.sharding import Shards
     from fitplug_dask.workers import Runner
 
 
@@ -64,9 +63,9 @@ def count(
     check_client(client)
     domain, names = list_tables(plan)
     check_libraries()
-    from fitplug_dask.kernel import cut_partitions
+    from fitplug_dask.kernel import cut_partitions, cut_small_partitions
     from fitplug_dask.kernel.outside_counter import OutsideCounter
-    from fitplug_dask.persons import count_by_person, cut_person_partitions
+    from fitplug_dask.persons import count_by_person
     from fitplug_dask.sharding import count_tables
 
     source = Source.of(source)
@@ -85,7 +84,7 @@ def count(
         tables = count_tables(domain, names, job, files, runner, report)
     else:
         if selection is not None:
-            partitions = cut_person_partitions(files, runner.threads)
+            partitions = cut_small_partitions(files, runner.threads)
             counted = count_by_person(job, selection, partitions, runner, report)
         else:
             partitions = cut_partitions(files, job.total_cells, runner.threads)
@@ -147,26 +146,20 @@ def count_partitions(
 def count_slabs(
     source: Source,
     plan: Wanted,
-    slabs: Sequence[Slab],
-    consume: Consume,
+    shards: Shards,
     *,
-    shared: Any,
-    memory: int,
     client: Client | Runner | None = None,
     person_key: bytes | None = None,
     progress: Progress = None,
     rows: RowStore | None = None,
 ) -> list[Any]:
-    """Count slabs of tables, none of which any process need hold as a whole.
+    """Count slabs of tables.
 
     Args:
         source: What the data are; with `person` it needs `rows`.
         plan: What says which tables the slabs are of; a row that is outside the domain on any of
             their attributes is left out of all slabs.
-        slabs: The slabs.
-        consume: What the task of a slab does with its counts; see `count_shards`.
-        shared: What `consume` takes first.
-        memory: The most bytes of counts that one process holds for slabs that are not counted yet.
+        shards: The slabs.
         client: As for `count`, or a runner.
         person_key: The key that chooses the rows of each person.
         progress: How it is reported which rows are counted.
@@ -178,8 +171,9 @@ def count_slabs(
     Raises:
         FitplugError: As for `count`.
     """
-    from fitplug_dask.persons import count_person_shards, cut_person_partitions
-    from fitplug_dask.sharding import count_shards, cut_shard_partitions
+    from fitplug_dask.kernel import cut_small_partitions
+    from fitplug_dask.persons import count_person_shards
+    from fitplug_dask.sharding import count_shards
 
     domain, names = list_tables(plan)
     person = source.person_columns
@@ -188,18 +182,12 @@ def count_slabs(
     limit = check_request(plan, source, job.attributes)
     selection = None if not person else _make_selection(person, limit, person_key, job)
     files = _find_checked_files(source, job, runner)
-    how: dict[str, Any] = {
-        "client": runner,
-        "shared": shared,
-        "report": choose_report(progress),
-        "memory": memory,
-    }
+    how: dict[str, Any] = {"client": runner, "report": choose_report(progress)}
+    partitions = cut_small_partitions(files, runner.threads)
     if selection is None:
-        partitions = cut_shard_partitions(files, runner.threads)
-        return count_shards(job, partitions, slabs, consume, **how)
+        return count_shards(job, partitions, shards, **how)
     assert rows is not None
-    partitions = cut_person_partitions(files, runner.threads)
-    return count_person_shards(job, selection, partitions, slabs, consume, rows, **how)
+    return count_person_shards(job, selection, partitions, shards, rows, **how)
 
 
 def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[CheckedFile, ...]:

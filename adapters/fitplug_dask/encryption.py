@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 from fitplug.errors import InputError
@@ -43,40 +44,6 @@ def check_encryption(subject: str) -> None:
 
 
 class Cipher:
-    """Encrypts messages under one key; every message is numbered, and no number is used twice.
-
-    A nonce of AES-GCM may serve one message only. The caller numbers the messages, and draws a
-    key that no other cipher has; a key that outlives the process needs `RandomCipher`.
-    """
-
-    def __init__(self, key: bytes | None = None) -> None:
-        """Keep a key of 32 bytes, which is drawn if it is None.
-
-        Raises:
-            EncryptionMissingError: The package cryptography is not installed.
-        """
-        self._aes = _load_cipher(secrets.token_bytes(KEY_BYTES) if key is None else key)
-
-    def encrypt(self, number: int, message: Any, context: bytes) -> bytes:
-        """Encrypt a message of less than 2^31 bytes.
-
-        Args:
-            number: The number of the message, from 0 to 2^96 - 1.
-            message: The message, bytes or a buffer.
-            context: What decryption must be given again, such as what the message is.
-
-        Returns:
-            The ciphertext, which is longer than the message by TAG_BYTES.
-        """
-        encrypted: bytes = self._aes.encrypt(number.to_bytes(NONCE_BYTES, "big"), message, context)
-        return encrypted
-
-    def decrypt(self, number: int, encrypted: Any, context: bytes) -> bytes:
-        """Return the message. Raise ValueError if it was changed or is another one."""
-        return _decrypt(self._aes, number.to_bytes(NONCE_BYTES, "big"), encrypted, context)
-
-
-class RandomCipher:
     """Encrypts messages under one key with random nonces, so that several processes may share it.
 
     Among 2^32 messages two have the same nonce with probability 2^-33. That is the number that
@@ -92,24 +59,36 @@ class RandomCipher:
         self._aes = _load_cipher(key)
 
     def encrypt(self, message: Any, context: bytes) -> bytes:
-        """Encrypt a message, with its nonce before it."""
+        """Encrypt a message of less than 2^31 bytes, with its nonce before it.
+
+        Args:
+            message: The message, bytes or a buffer.
+            context: What decryption must be given again, such as what the message is.
+        """
         nonce = secrets.token_bytes(NONCE_BYTES)
         encrypted: bytes = self._aes.encrypt(nonce, message, context)
         return nonce + encrypted
 
     def decrypt(self, encrypted: bytes | memoryview, context: bytes) -> bytes:
         """Return the message. Raise ValueError if it was changed or is another one."""
+        from cryptography.exceptions import InvalidTag
+
         view = memoryview(encrypted)
+        message: bytes | None = None
         if len(view) < NONCE_BYTES + TAG_BYTES:
             raise ValueError("the encrypted data are incomplete")
-        return _decrypt(self._aes, bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:], context)
+        with contextlib.suppress(InvalidTag):
+            message = self._aes.decrypt(bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:], context)
+        if message is None:
+            raise ValueError("the encrypted data were changed or have another key")
+        return message
 
 
-_LONG_BYTES = 2**28
+_BLOCK_BYTES = 2**26
 """The most bytes that are encrypted at once; AES-GCM takes fewer than 2^31."""
 
 
-def encrypt_long(key: bytes, message: bytes, context: bytes) -> bytes:
+def encrypt_blocks(key: bytes, message: Any, context: bytes) -> Iterator[bytes]:
     """Encrypt a message of any length under a key of 32 bytes that several processes share.
 
     The message is cut into blocks. The context of each says which block of how many it is, so that
@@ -118,29 +97,31 @@ def encrypt_long(key: bytes, message: bytes, context: bytes) -> bytes:
     Raises:
         EncryptionMissingError: The package cryptography is not installed.
     """
-    cipher = RandomCipher(key)
-    starts = range(0, max(1, len(message)), _LONG_BYTES)
-    view = memoryview(message)
-    return b"".join(
-        cipher.encrypt(view[start : start + _LONG_BYTES], _name_block(context, i, len(starts)))
-        for i, start in enumerate(starts)
-    )
+    cipher, view = Cipher(key), memoryview(message)
+    count = max(1, -(-len(view) // _BLOCK_BYTES))
+    for i in range(count):
+        block = view[i * _BLOCK_BYTES : (i + 1) * _BLOCK_BYTES]
+        yield cipher.encrypt(block, _name_block(context, i, count))
+
+
+def encrypt_long(key: bytes, message: Any, context: bytes) -> bytes:
+    """Encrypt a message as `encrypt_blocks` does, and join the blocks."""
+    return b"".join(encrypt_blocks(key, message, context))
 
 
 def decrypt_long(key: bytes, encrypted: bytes | memoryview, context: bytes) -> bytes:
-    """Return a message that `encrypt_long` encrypted.
+    """Return a message whose blocks `encrypt_blocks` encrypted.
 
     Raises:
         ValueError: It was changed, or is another one, or of another key.
         EncryptionMissingError: The package cryptography is not installed.
     """
-    cipher = RandomCipher(key)
-    width = NONCE_BYTES + _LONG_BYTES + TAG_BYTES
-    starts = range(0, max(1, len(encrypted)), width)
-    view = memoryview(encrypted)
+    cipher, view = Cipher(key), memoryview(encrypted)
+    width = NONCE_BYTES + _BLOCK_BYTES + TAG_BYTES
+    count = max(1, -(-len(view) // width))
     return b"".join(
-        cipher.decrypt(view[start : start + width], _name_block(context, i, len(starts)))
-        for i, start in enumerate(starts)
+        cipher.decrypt(view[i * width : (i + 1) * width], _name_block(context, i, count))
+        for i in range(count)
     )
 
 
@@ -158,14 +139,3 @@ def _load_cipher(key: bytes) -> Any:
     if missing:
         raise EncryptionMissingError
     return AESGCM(key)
-
-
-def _decrypt(aes: Any, nonce: bytes, encrypted: Any, context: bytes) -> bytes:
-    from cryptography.exceptions import InvalidTag
-
-    message: bytes | None = None
-    with contextlib.suppress(InvalidTag):
-        message = aes.decrypt(nonce, encrypted, context)
-    if message is None:
-        raise ValueError("the encrypted data were changed or have another key")
-    return message

@@ -135,7 +135,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
         cells=job.total_cells,
         memory=request.estimate_memory(sharded=sharded) + runner.process_threads * _THREAD_BYTES,
         left_out=len(files) - len(read),
-        without_checksums=sample_checksums(read).lacking,
+        without_checksums=sample_checksums(read)[0],
         rows_are=_describe_rows(source),
         counts=_find_count_columns(sources[0], known)
         if single and files and files[0].columns

@@ -269,16 +269,22 @@ def _check_is_shared(sources: Sequence[SourceFile]) -> None:
 
 
 def check_libraries() -> None:
-    """Raise ImportError if a library is missing."""
+    """Raise ImportError if a library or the compiled loops are missing."""
+    fault = None
     try:
         import dask  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError:
-        missing = True
-    else:
-        missing = False
-    if missing:
-        raise ImportError(
+        fault = (
             "dask or pyarrow is not installed, and counting needs both. Install them with: pip "
             'install "fitplug[dask]"'
         )
+    try:
+        from fitplug_dask import compiled_loops  # noqa: F401
+    except ImportError:
+        fault = fault or (
+            "the compiled loops of fitplug_dask are missing. Install fitplug again, from a wheel "
+            "or with a C compiler."
+        )
+    if fault is not None:
+        raise ImportError(fault)

@@ -7,6 +7,7 @@ counts of all partitions, each of which a `CellCollector` makes.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -34,7 +35,7 @@ from fitplug_dask.kernel import (
     Partition,
     choose_overflow_fault,
     cut_blocks,
-    cut_partitions,
+    cut_small_partitions,
     divide_records,
     read_partition,
 )
@@ -223,30 +224,46 @@ SplitRows: TypeAlias = "Callable[[ShardJob, Any], Mapping[int, SparseCounts] | F
 
 
 @dataclass(frozen=True, repr=False)
+class Shards:
+    """Slabs of tables, none of which any process need hold as a whole, and what is done with each.
+
+    Attributes:
+        slabs: The slabs. They may be of several tables, and may overlap.
+        consume: `consume(shared, number of the slab, counts)` is called by the task that has the
+            counts of a slab, int64 with an axis for each of `names`. It returns a result, or a
+            Fault. Where workers are lost it may be called again.
+        shared: What `consume` takes first; each worker gets it once.
+        memory: The most bytes of counts that one process holds for slabs that are not counted yet;
+            a share of its memory if that is less.
+    """
+
+    slabs: Sequence[Slab]
+    consume: Consume
+    shared: Any = None
+    memory: int = sys.maxsize
+
+
+@dataclass(frozen=True, repr=False)
 class ShardJob:
     """What every task counts.
 
     Attributes:
         job: What to count. Its tables are those of the slabs, with the attribute that is cut
             first, so that a slab is a range of cells.
-        slabs: The slabs.
+        shards: The slabs.
         tables: The number of the table of each slab.
-        consume: What is done with the counts of a slab.
-        shared: What `consume` takes first.
     """
 
     job: Job
-    slabs: tuple[Slab, ...]
+    shards: Shards
     tables: tuple[int, ...]
-    consume: Consume
-    shared: Any
 
     def __repr__(self) -> str:
-        return f"ShardJob({len(self.slabs)} slabs)"
+        return f"ShardJob({len(self.tables)} slabs)"
 
     def find_range(self, number: int) -> tuple[int, int]:
         """Return the first cell of a slab in its table, and the cell after its last."""
-        slab, joint = self.slabs[number], self.job.joints[self.tables[number]]
+        slab, joint = self.shards.slabs[number], self.job.joints[self.tables[number]]
         if slab.attribute is None:
             return 0, self.job.count_cells(joint)
         cells = self.job.count_cells(joint[1:])
@@ -262,7 +279,7 @@ class ShardJob:
 
     def shape_counts(self, number: int, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the counts of a slab with an axis for each attribute, in the slab's order."""
-        slab, joint = self.slabs[number], self.job.joints[self.tables[number]]
+        slab, joint = self.shards.slabs[number], self.job.joints[self.tables[number]]
         sizes = [self.job.attributes[name].size for name in joint]
         if slab.attribute is not None:
             sizes[0] = slab.stop - slab.start
@@ -273,17 +290,14 @@ class ShardJob:
 def count_shards(
     job: Job,
     inputs: Sequence[Any],
-    slabs: Sequence[Slab],
-    consume: Consume,
+    shards: Shards,
     *,
     client: Any,
     sizes: Sequence[int] | None = None,
     split: SplitRows | None = None,
-    shared: Any = None,
     report: Report | None = None,
-    memory: int | None = None,
 ) -> list[Any]:
-    """Count slabs of tables, none of which any process need hold as a whole.
+    """Count slabs.
 
     Each input is read once, and sends to each slab the cells that are not zero there. The task of a
     slab adds them up, and what it does with the counts stays with it: it may write them, draw noise
@@ -293,18 +307,12 @@ def count_shards(
         job: What to count: its attributes, weight and filters. Its joint tables do not matter. A
             row counts if it is in the domain on all attributes of the job.
         inputs: The partitions of the rows, or what `split` takes.
-        slabs: The slabs. They may be of several tables, and may overlap.
-        consume: `consume(shared, number of the slab, counts)` is called by the task that has the
-            counts of a slab, int64 with an axis for each of `names`. It returns a result, or a
-            Fault. Where workers are lost it may be called again.
+        shards: The slabs.
         client: A runner, a client of dask.distributed, or None for threads of this process.
         sizes: What each input adds to the progress; the rows of partitions if None.
         split: `split(shard job, input)` returns the counts of each slab over the rows of an input,
             or a Fault; `split_partition` if None.
-        shared: What `consume` takes first; each worker gets it once.
         report: Called in this thread with the rows of the tasks that have ended and of all.
-        memory: The most bytes of counts that one process holds for slabs that are not counted yet;
-            a share of its memory if None.
 
     Returns:
         The result of each slab.
@@ -313,11 +321,11 @@ def count_shards(
         DataError: A file is at fault.
         FitplugError: The workers or their disks fail.
     """
-    if not slabs:
+    if not shards.slabs:
         return []
     joints: list[tuple[str, ...]] = []
     tables = []
-    for slab in slabs:
+    for slab in shards.slabs:
         first = () if slab.attribute is None else (slab.attribute,)
         joint = (*first, *(name for name in slab.names if name not in first))
         if joint not in joints:
@@ -328,9 +336,10 @@ def count_shards(
     rest = tuple(name for name in job.attributes if name not in known)
     joints += [(name,) for name in rest]
     asked = Job(job.attributes, tuple(joints), job.weight, job.filters)
-    what = ShardJob(asked, tuple(slabs), tuple(tables), consume, shared)
+    what = ShardJob(asked, shards, tuple(tables))
+    slabs, memory = len(shards.slabs), shards.memory
     return run_exchange(
-        Exchange(split or split_partition, len(slabs), shared=what, memory=memory),
+        Exchange(split or split_partition, slabs, shared=what, memory=memory),
         gather_slab,
         inputs,
         client=client,
@@ -357,12 +366,9 @@ def gather_slab(what: ShardJob, number: int, pieces: Mapping[int, SparseCounts])
     for piece in pieces.values():
         records += int(piece.counts.sum())
         if records > LARGEST_SUM:
-            return choose_overflow_fault(what.job.count_shares(what.slabs[number].names))
+            return choose_overflow_fault(what.job.count_shares(what.shards.slabs[number].names))
         counts[piece.cells] += piece.counts  # the cells of a piece are distinct
-    return what.consume(what.shared, number, what.shape_counts(number, counts))
-
-
-_PARTITION_ROWS = 2**20
+    return what.shards.consume(what.shards.shared, number, what.shape_counts(number, counts))
 
 
 def count_tables(
@@ -390,21 +396,16 @@ def count_tables(
     """
     most_cells = choose_slab_cells(measure_memory(runner), runner.process_threads)
     slabs = cut_slabs(domain, tables, most_cells)
-    partitions = cut_shard_partitions(files, runner.threads)
-    counted = count_shards(job, partitions, slabs, return_counts, client=runner, report=report)
+    partitions = cut_small_partitions(files, runner.threads)
+    counted = count_shards(
+        job, partitions, Shards(slabs, return_counts), client=runner, report=report
+    )
     whole = {names: np.zeros(get_shape(domain, names), dtype=np.int64) for names in tables}
     for number, slab in enumerate(slabs):
         table = whole[slab.names]
         table[slab.index] = counted[number].counts[0].reshape(table[slab.index].shape)
         counted[number] = None
     return dict(whole)
-
-
-def cut_shard_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
-    """Cut files into partitions for so many threads, of about a million rows at most."""
-    rows = sum(sum(file.rows) for file in files if not file.left_out)
-    # Not by the cells: a partition holds those that occur. `cut_partitions` makes three a thread.
-    return cut_partitions(files, 1, max(threads, rows // (3 * _PARTITION_ROWS)))
 
 
 def return_counts(shared: None, number: int, counts: npt.NDArray[np.int64]) -> PartialCounts:

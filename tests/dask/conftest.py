@@ -10,10 +10,10 @@ from distributed import Client
 
 import fitplug as fp
 from fitplug.files import object_stores
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import reading
-from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.persons import selection, shuffle
 from fitplug_dask.releases import executor
 from fitplug_dask.sources import stores
 from tests.helpers import numpy_loops
@@ -64,16 +64,17 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def either_loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled loops, and their oracles in NumPy."""
     if request.param == "numpy":
-        for name in set(loops.__all__) - {"Lookup"}:
-            monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
+        for name in dir(loops):
+            if not name.startswith("_"):
+                monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
 
 
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, rows compacted after every few, many small buckets, and rows on the disk."""
     monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+    monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
     monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 2)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 20)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
     monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)

@@ -20,7 +20,6 @@ from fitplug.errors import FitplugError
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.encoding.array_memory import (
     compact_batch,
-    view_decimals,
     view_numbers,
     view_stretches,
     view_validity,
@@ -80,7 +79,7 @@ with_and_without_nulls = pytest.mark.parametrize("nulls", [False, True])
 
 @every_offset
 @with_and_without_nulls
-@pytest.mark.parametrize("kind", [*INTEGERS, *FLOATS, *DECIMALS[2:], *BYTES, *TEXTS], ids=str)
+@pytest.mark.parametrize("kind", [*INTEGERS, *FLOATS, *BYTES, *TEXTS], ids=str)
 def test_buffers_hold_the_values_of_slices(kind: Any, nulls: bool, offset: int) -> None:
     values, array = fill(kind, nulls)
     wanted = values[offset : offset + ROWS]
@@ -91,11 +90,7 @@ def test_buffers_hold_the_values_of_slices(kind: Any, nulls: bool, offset: int) 
         if bits is not None:
             there = np.unpackbits(bits, bitorder="little")[start : start + ROWS].astype(bool)
         assert there.tolist() == [v is not None for v in wanted]
-        if kind in DECIMALS:
-            words = view_decimals(one).astype(object)
-            signed = [(low | high << 64) - (high >> 63 << 128) for low, high in words]
-            read = [Decimal(v).scaleb(-2) for v in signed]
-        elif kind in INTEGERS or kind in FLOATS:
+        if kind in INTEGERS or kind in FLOATS:
             read = view_numbers(one).tolist()
         else:
             content, places = view_stretches(one)
@@ -165,7 +160,7 @@ def test_arrays_of_other_kinds_are_refused_and_nothing_is_quoted() -> None:
     secret = pa.array(["secret 735"] * 9)
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([9], pa.int32()), secret.slice(0, 1))
     others = [secret.dictionary_encode(), secret.cast(pa.string_view()), runs, pa.array([[735]])]
-    for read in (view_numbers, view_decimals, view_stretches):
+    for read in (view_numbers, view_stretches):
         for array in [*others, pa.array([True])]:
             with pytest.raises(CheckError, match="Nothing was counted") as caught:
                 read(array)

@@ -128,7 +128,7 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     limit: dict[str, Any] = {"person": "id", "unit": fp.AddRemove(3), "person_key": bytes(16)}
     wanted = (DOMAIN, [("age",), ()])
     expected = count_rows(tmp_path, wanted, **limit)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 1_000)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 1_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 500)
     monkeypatch.setattr(run, "MEMORY_SHARE", 1e-5)
     pids = list(client.run(os.getpid).values())[:1]

@@ -28,7 +28,7 @@ from fitplug_cli.render import read_counts, write_counts
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import find_record_groups
 from fitplug_dask.persons.packing import Packing, Rows
-from fitplug_dask.persons.selection import CellGroups, Selection
+from fitplug_dask.persons.selection import RecordGroups, Selection
 from fitplug_dask.releases import release_source
 from fitplug_opendp.count_checks import check_enforced
 from tests.helpers.siphash import scalar_siphash128
@@ -252,7 +252,7 @@ def test_without_attributes_there_is_one_cell(tmp_path: Path) -> None:
 def test_persons_whose_hashes_agree_in_half_are_told_apart() -> None:
     tags = np.array([[5, 1], [5, 2], [5, 1], [5, 2], [6, 1]], dtype=np.uint64)
     rows = Rows(tags, np.zeros((5, 1), dtype=np.uint64))
-    kept = Selection.create(("id",), 9, KEY, CellGroups()).select_rows(rows)
+    kept = Selection.create(("id",), 9, KEY, RecordGroups()).select_rows(rows)
     assert sorted(tuple(t) for t in tags[kept].tolist()) == [(5, 1), (5, 2), (6, 1)]
 
 

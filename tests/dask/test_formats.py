@@ -20,11 +20,11 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.domain import OUTSIDE, Attribute, get_codec
 from fitplug.errors import DataError
+from fitplug_dask.compiled_loops import locate
 from fitplug_dask.encoding import ColumnEncoder, classify_type, explain_mismatch
 from fitplug_dask.encoding.stored_values import encode_folder_texts, encode_texts
 from fitplug_dask.files import csv_text
 from fitplug_dask.kernel import reading
-from fitplug_dask.loops import locate
 from tests.helpers.counting import (
     BASE,
     DOMAIN,

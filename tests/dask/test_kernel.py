@@ -22,7 +22,8 @@ import fitplug_dask as fpd
 from fitplug.counts.joint_tables import choose_joint_tables, split_into_atoms, sum_to_tables
 from fitplug.domain import get_codec, get_shape
 from fitplug.errors import TablesError
-from fitplug_dask import kernel, loops
+from fitplug_dask import compiled_loops as loops
+from fitplug_dask import kernel
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import counters, partitions
 from fitplug_dask.kernel.counters import JointCounters

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fitplug as fp
 from fitplug.domain import get_codec
 from fitplug_dask import compiled_loops
-from fitplug_dask.loops import Lookup
+from fitplug_dask.encoding.column_encoder import Lookup
 from tests.helpers import numpy_loops
 
 BOTH = [numpy_loops, compiled_loops]
@@ -28,7 +28,8 @@ COUNTS = [np.uint32, np.int64]
 MISSING = """
 import sys
 sys.modules["fitplug_dask.compiled_loops"] = None
-import fitplug_dask.loops
+from fitplug_dask.request import check_libraries
+check_libraries()
 """
 
 

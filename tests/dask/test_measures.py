@@ -23,7 +23,7 @@ from fitplug.counts import make_filters
 from fitplug.counts.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug.domain import get_codec
 from fitplug.errors import DataError, DomainError
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask import request as requests
 from fitplug_dask.encoding import convert_values
 from fitplug_dask.exchange import run

@@ -26,11 +26,10 @@ import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, DataError, DomainError, TablesError
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import depot, run
-from fitplug_dask.files import memory_tables
 from fitplug_dask.kernel import Job, reading
-from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.persons import selection, shuffle
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.sources import library_tables
@@ -347,8 +346,7 @@ def number_persons(seed: int, share_of_nobody: float) -> list[dict[str, Any]]:
 def test_slices_of_every_type_keep_the_rows_that_a_loop_keeps(
     name: str, share_of_nobody: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (library_tables, memory_tables):
-        monkeypatch.setattr(module, "SHARES", 1)
+    monkeypatch.setattr(library_tables.SharedStream, "shares", 1)
     kind, identify = IDENTIFIERS[name]
     rows = number_persons(8, share_of_nobody)[:200]
     for row in rows:
@@ -469,7 +467,7 @@ def test_memory_is_bounded_by_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
     wanted = (DOMAIN, [("sex", "age")])
     options: dict[str, Any] = {"person": "id", "unit": fp.AddRemove(3), "person_key": KEY}
     monkeypatch.setattr(reading, "_BATCH_ROWS", 2048)
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 10_000)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 10_000)
     peaks = {}
     with dask.config.set(num_workers=1):
         count_rows(path, wanted, **options)
@@ -499,16 +497,16 @@ def test_a_person_of_very_many_rows_takes_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_BATCH_ROWS", 512)
-    monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 1000)
+    monkeypatch.setattr(selection, "_COMPACTED_ROWS", 1000)
     held: list[int] = []
-    add = row_collector.concatenate_rows
+    add = selection.concatenate_rows
 
     def watched(parts: Any) -> Rows:
         rows = add(parts)
         held.append(len(rows.tags))
         return rows
 
-    monkeypatch.setattr(row_collector, "concatenate_rows", watched)
+    monkeypatch.setattr(selection, "concatenate_rows", watched)
     rows = [{"id": "0", "sex": "1", "age": i % 10, "race": "a"} for i in range(20_000)]
     counted = limited(write(tmp_path / "a.parquet", rows, group=20_000), 5)
     assert counted[()] == 5
@@ -518,7 +516,7 @@ def test_a_person_of_very_many_rows_takes_no_more_memory(
 def test_a_person_of_very_many_rows_crowds_no_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 2_000)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 2_000)
     monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 2_000)
     monkeypatch.setattr(shuffle, "_CROWDED_ROWS", 100)
     sent: list[int] = []

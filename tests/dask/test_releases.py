@@ -25,7 +25,7 @@ from fitplug.errors import BudgetError, FitplugError, InputError, LedgerError
 from fitplug.families.base import pieces
 from fitplug.families.blocks.strategy.parts import PartedBlocks
 from fitplug.files import LocalPlace, open_place
-from fitplug_dask.releases import executor, failures, release_source
+from fitplug_dask.releases import counts, executor, release_source
 from fitplug_dask.releases.executor import PartedExecutor
 from fitplug_opendp import folder_release, gaussian, publication
 from tests.helpers.audited_releases import (
@@ -353,7 +353,7 @@ class TestResuming:
     def test_a_store_that_fails_for_a_moment_is_tried_again(
         self, tmp_path, ledger, audit, monkeypatch
     ):
-        monkeypatch.setattr(failures, "_PAUSES", (0.0,) * 3)
+        monkeypatch.setattr(counts, "_PAUSES", (0.0,) * 3)
         real, rng = LocalPlace.create, np.random.default_rng(1)
 
         def create(place, name, content):

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug_dask import compiled_loops, loops, persons
+from fitplug_dask import compiled_loops as loops
+from fitplug_dask import persons
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (
     packing,
-    row_collector,
     selected_rows,
     selection,
     selection_check,
@@ -32,8 +32,7 @@ from fitplug_dask.persons import (
 )
 from fitplug_dask.persons.packing import Packing, Rows
 from fitplug_dask.persons.selection import (
-    AttributeGroups,
-    CellGroups,
+    RecordGroups,
     Selection,
     check_rows,
     check_selection,
@@ -44,7 +43,7 @@ from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128
 from tests.helpers.sources import count_rows
 
-BOTH = [numpy_loops, compiled_loops]
+BOTH = [numpy_loops, loops]
 
 KEY = b"sixteen bytes or more"
 JOB = Job({"value": fp.Integers(0, 3), "year": fp.Integers(1, 3)}, ())
@@ -203,7 +202,8 @@ def test_what_selects_makes_the_test(begin: Any, monkeypatch: pytest.MonkeyPatch
     chosen = Selection.create(("id",), 2, KEY)
     job: Any = shuffle.PersonJob(JOB, chosen, 1)
     if begin is selected_rows.keep_buckets:
-        job = selected_rows.KeepJob(job, selected_rows.RowStore(lambda *_: None, lambda _: b""))
+        store = shuffle.RowStore(lambda *_: None, lambda _: b"")
+        job = shuffle.PersonJob(JOB, chosen, 1, store)
     with pytest.raises(CheckError, match="failed a test"):
         begin(job, iter(()))
 
@@ -220,7 +220,7 @@ def draw_rows(rng: np.random.Generator, rows: int) -> Rows:
 @given(
     rows=st.integers(0, 30),
     limit=st.integers(1, 6),
-    grouped=st.sampled_from([None, CellGroups(), AttributeGroups(Packing(JOB).find_field("year"))]),
+    grouped=st.sampled_from([None, RecordGroups(), RecordGroups(Packing(JOB).find_field("year"))]),
     share=st.sampled_from([0.1, 0.3, 0.6, 1.0]),
     wrong=st.sampled_from([None, -1, 0, 30, 2**62]),
     seed=st.integers(0, 2**32 - 1),
@@ -242,7 +242,7 @@ def test_what_breaks_a_limit_is_refused_and_nothing_else(
             continue
         tag, cell = tuple(held.tags[row].tolist()), int(held.words[row, 0])
         each[tag] += 1
-        groups[tag, cell if isinstance(grouped, CellGroups) else cell % 3] += 1
+        groups[tag, cell if grouped == RecordGroups() else cell % 3] += 1
     is_valid &= max(each.values(), default=0) <= limit
     is_valid &= grouped is None or max(groups.values(), default=0) <= 1
     if is_valid:
@@ -288,7 +288,7 @@ def test_a_selection_that_is_wrong_later_counts_nothing(
     monkeypatch.setattr(*WRONG[name])
     people = make_people(3000)
     if where == "collector":
-        monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
+        monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
     if where == "crowd":
         monkeypatch.setattr(shuffle, "_CROWDED_ROWS", -100_000)
     path = tmp_path / "a.parquet"
@@ -307,8 +307,8 @@ def test_slabs_of_wrong_selections_are_not_stored(monkeypatch: pytest.MonkeyPatc
     packing = Packing(JOB)
     record = packing.make_records(Rows(tags, np.arange(3, dtype=np.uint64)[:, None]))
     stored: list[Any] = []
-    store = selected_rows.RowStore(lambda *given: stored.append(given), lambda _: b"")
-    job = selected_rows.KeepJob(shuffle.PersonJob(JOB, chosen, 1), store)
+    store = shuffle.RowStore(lambda *given: stored.append(given), lambda _: b"")
+    job = shuffle.PersonJob(JOB, chosen, 1, store)
     pieces = {0: memoryview(record.view(np.uint8)).cast("B")}
     with pytest.raises(CheckError, match="failed a check"):
         selected_rows.keep_buckets(job, iter([(0, pieces)]))

@@ -25,7 +25,7 @@ from fitplug_dask import sharding
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, cut_partitions, partitions
-from fitplug_dask.sharding import choose_slab_cells, count_shards, cut_slabs
+from fitplug_dask.sharding import Shards, choose_slab_cells, count_shards, cut_slabs
 from fitplug_dask.sources import find_files
 from fitplug_dask.workers import open_runner
 from tests.helpers.forked_processes import forked, run_worker, start_scheduler
@@ -73,7 +73,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "MEMORY_SHARE", share)
     monkeypatch.setattr(requests, "_TABLES_SHARE", share)
     monkeypatch.setattr(requests, "_TABLE_BYTES", 1)
-    monkeypatch.setattr(sharding, "_PARTITION_ROWS", 500)
+    monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 500)
 
 
 @pytest.mark.parametrize("on", ["threads", pytest.param("cluster", marks=pytest.mark.slow)])
@@ -109,7 +109,7 @@ def count_slabs(people: Path, slabs: list[Slab], client: Any = None, **options: 
     job = Job({n: DOMAIN[n] for n in DOMAIN.names}, choose_joint_tables(DOMAIN, TABLES))
     files = take_snapshot(find_files(fp.Source(people)), job.attributes)
     return count_shards(
-        job, cut_partitions(files, 1, 8), slabs, keep, client=client, shared="x", **options
+        job, cut_partitions(files, 1, 8), Shards(slabs, keep, "x"), client=client, **options
     )
 
 
@@ -183,7 +183,7 @@ def test_a_table_of_a_billion_cells_takes_the_memory_of_its_slabs(tmp_path: Path
     files = take_snapshot(find_files(fp.Source(tmp_path)), job.attributes)
     slabs = [Slab(("p", "q"), "p", start, start + 50) for start in range(0, 1000, 50)]
     tracemalloc.start()
-    sums = count_shards(job, cut_partitions(files, 1, 2), slabs, add_all, client=None)
+    sums = count_shards(job, cut_partitions(files, 1, 2), Shards(slabs, add_all), client=None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(sums) == np.count_nonzero(columns["p"] < 1000)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.persons.packing import PersonHasher, halve_key, siphash128
 from tests.helpers import numpy_loops
 from tests.helpers.siphash import scalar_siphash128

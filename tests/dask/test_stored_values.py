@@ -60,6 +60,25 @@ def test_decimals_are_the_integers_and_nearest_floats_of_python(digits: str, sca
         assert floats == [None if v is None else float(Fraction(v)) for v in wanted]
 
 
+@pytest.mark.parametrize("scale", [-30, -19, -18, -3, 0, 2, 15, 22])
+@pytest.mark.parametrize("precision", [1, 15, 16, 18, 19, 20, 38])
+def test_decimals_of_every_precision(precision: int, scale: int) -> None:
+    rng = np.random.default_rng([precision, scale + 30])
+    drawn = [int("".join(map(str, rng.integers(0, 10, precision)))) for _ in range(50)]
+    near = [e // 10 ** max(0, -scale) + d for e in (2**63, 2**53, 10**15) for d in (-1, 0, 1)]
+    near += [10 ** max(0, scale) * n for n in near]
+    digits = [0, 1, 10**precision - 1, *drawn, *(n for n in near if n < 10**precision)]
+    signed = [sign * n for n in digits for sign in (1, -1)]
+    values = [Fraction(n) / Fraction(10) ** scale for n in signed]
+    whole = pa.array([None, *map(Decimal, signed)], pa.decimal128(precision, 0))
+    column = whole.view(pa.decimal128(precision, scale))
+    assert convert_values(column, int).to_pylist() == [
+        None,
+        *(int(v) if v.denominator == 1 and int(v) in INT64 else None for v in values),
+    ]
+    assert convert_values(column, float).to_pylist() == [None, *map(float, values)]
+
+
 @pytest.mark.parametrize("width", [pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal128(5, -2)])
 def test_decimals_of_other_widths(width: Any) -> None:
     values = [Decimal(700), Decimal(-500), None, Decimal(0)]

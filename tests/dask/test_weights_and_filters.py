@@ -27,12 +27,13 @@ from fitplug.counts.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug.counts.records import make_filters
 from fitplug.domain import get_codec, get_shape
 from fitplug.errors import DataError, DomainError, InputError, TablesError
-from fitplug_dask import kernel, loops
+from fitplug_dask import compiled_loops as loops
+from fitplug_dask import kernel
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, counters, partitions, reading
 from fitplug_dask.kernel.counters import JointCounters
-from fitplug_dask.persons import row_collector, shuffle
+from fitplug_dask.persons import selection, shuffle
 from fitplug_dask.sources import find_files
 from tests.helpers import numpy_loops
 from tests.helpers.local_workers import start_workers
@@ -413,8 +414,8 @@ def test_rows_left_out_are_none_of_a_persons_k(
 ) -> None:
     if crowded:
         monkeypatch.setattr(reading, "_BATCH_ROWS", 8)
-        monkeypatch.setattr(row_collector, "_COMPACTED_ROWS", 20)
-        monkeypatch.setattr(shuffle, "_PARTITION_ROWS", 20)
+        monkeypatch.setattr(selection, "_COMPACTED_ROWS", 20)
+        monkeypatch.setattr("fitplug_dask.kernel.partitions._SMALL_ROWS", 20)
         monkeypatch.setattr(shuffle, "_BUCKET_ROWS", 9)
         monkeypatch.setattr(run, "MEMORY_SHARE", 1e-7)
     columns = people(5)

@@ -12,17 +12,19 @@ from fitplug_dask.encoding.array_memory import (
 )
 from fitplug_dask.encoding.column_encoder import CodeReader, ColumnEncoder, convert_to_days
 from fitplug_dask.encoding.column_types import (
+    MOST_ROWS,
     classify_person_type,
     classify_type,
+    explain_form,
     explain_mismatch,
     explain_person_mismatch,
     explain_value_mismatch,
+    find_form,
     holds_integers_only,
 )
 from fitplug_dask.encoding.stored_values import (
     convert_persons,
     convert_values,
-    describe_values,
     encode_folder_texts,
     is_text,
     is_zoned,
@@ -30,7 +32,6 @@ from fitplug_dask.encoding.stored_values import (
     parse_text,
     spell_persons,
 )
-from fitplug_dask.encoding.text_forms import MOST_ROWS, explain_form, find_form
 
 __all__ = [
     "MOST_ROWS",
@@ -42,7 +43,6 @@ __all__ = [
     "convert_persons",
     "convert_to_days",
     "convert_values",
-    "describe_values",
     "encode_folder_texts",
     "explain_form",
     "explain_mismatch",

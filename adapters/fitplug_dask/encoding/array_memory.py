@@ -104,13 +104,6 @@ def view_numbers(column: Any) -> npt.NDArray[Any]:
     return _view(column, 1, find_number_type(column.type), column.offset, len(column))
 
 
-def view_decimals(column: Any) -> npt.NDArray[np.uint64]:
-    """View an Arrow array (n,) of decimals of 128 bits, each as two words, the lower first."""
-    if not pt.is_decimal128(column.type):
-        _refuse(column.type)
-    return _view(column, 1, np.dtype("<u8"), 2 * column.offset, 2 * len(column)).reshape(-1, 2)
-
-
 def view_validity(column: Any) -> tuple[Bytes | None, int]:
     """View which values of an Arrow array (n,) are there.
 

@@ -7,7 +7,7 @@ Weights and measures are read as codes, as they are numbers rather than cells.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from fitplug.domain import OUTSIDE, CategoriesCodec, Codes, Encoder, MeasureCodec, Texts, find_days
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding.array_memory import view_numbers, view_stretches, view_validity
 from fitplug_dask.encoding.column_types import classify_type
 from fitplug_dask.encoding.stored_values import encode_texts
-from fitplug_dask.loops import Lookup
 
 _MAX_SPAN = 2**16
 
@@ -27,6 +26,30 @@ _SHORT_DICTIONARY = 2**8
 _MOST_TEXTS = 2**12  # whose terms an encoder remembers
 
 Terms = npt.NDArray[np.int64]
+
+
+class Lookup(NamedTuple):
+    """What a column adds to its rows' cells: terms[value - low], or the last term for a null.
+
+    Attributes:
+        values: The values (n,), integers of up to 32 bits, or int64.
+        low: The value of the first term, from -2^62 to 2^62.
+        terms: The terms (m,), int64, of values and, if there are bits, of null behind them.
+        strict: Whether values beyond the terms are refused. Otherwise they take the first or the
+            last of the values' terms.
+        doubtful: Whether a term may be negative.
+        valid: Bits, lowest first, of which the one at start + i says whether value i is there; None
+            if all are.
+        start: The position of the first bit.
+    """
+
+    values: npt.NDArray[Any]
+    low: int
+    terms: Terms
+    strict: bool
+    doubtful: bool
+    valid: npt.NDArray[np.uint8] | None = None
+    start: int = 0
 
 
 def convert_to_days(column: Any) -> Any:
@@ -54,7 +77,10 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
     """
     if classify_type(column.type) == "strings":
         if isinstance(attribute, CategoriesCodec) and attribute.value_type is str:
-            return _encode_strings(attribute, column)
+            codes = attribute.codes_of_texts(Texts.from_buffer(*view_stretches(column)))
+            if column.null_count:
+                codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
+            return codes
         texts = _decode_texts(column)
         # Text comes to attributes of other types from CSV files, and to dates from any file.
         if attribute.value_type is str:
@@ -101,14 +127,6 @@ def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | 
     if not pt.is_floating(column.type):  # a null float becomes NaN by itself
         column = column.fill_null(pa.scalar(0).cast(column.type))
     return column.to_numpy(zero_copy_only=False), missing
-
-
-def _encode_strings(attribute: CategoriesCodec, column: Any) -> Codes:
-    """Return the codes (n,) of a column of strings or bytes, without making texts of Python."""
-    codes = attribute.codes_of_texts(Texts.from_buffer(*view_stretches(column)))
-    if column.null_count:
-        codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
-    return codes
 
 
 def _decode_texts(column: Any) -> Any:
@@ -173,7 +191,9 @@ class ColumnEncoder:
         if kind == "strings" and not pt.is_dictionary(column.type):
             column = column.dictionary_encode()
         if pt.is_dictionary(column.type):
-            return self._look_up_entries(column.dictionary, column.indices)
+            self._encode_entries(column.dictionary)
+            terms, doubtful = self._term_of_entry, self._entry_outside
+            return self._look_up(column.indices, 0, terms, doubtful, strict=True)
         if kind == "dates":
             column, kind = convert_to_days(column), "integers"
         if kind == "integers" and self._span:
@@ -181,11 +201,6 @@ class ColumnEncoder:
             return self._look_up(column, self._span[0], terms, doubtful, strict=False)
         codes = encode_column(self._attribute, column)
         return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
-
-    def _look_up_entries(self, entries: Any, indices: Any) -> Lookup:
-        """Look up the entries of a dictionary by their indices (n,)."""
-        self._encode_entries(entries)
-        return self._look_up(indices, 0, self._term_of_entry, self._entry_outside, strict=True)
 
     def _encode_entries(self, entries: Any) -> None:
         """Encode the entries of a dictionary that were not encoded before."""

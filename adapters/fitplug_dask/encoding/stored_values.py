@@ -18,12 +18,11 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -32,7 +31,6 @@ from fitplug.domain import (
     BLANKS,
     EPOCH,
     OUTSIDE,
-    TYPE_NAMES,
     Codes,
     DatesCodec,
     Encoder,
@@ -40,17 +38,11 @@ from fitplug.domain import (
     parse_day,
     parse_moment,
 )
-from fitplug_dask.encoding.array_memory import view_decimals
 
 _NUMBER = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _BOOLEAN = {"true": True, "false": False}
 _DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
-
-
-def describe_values(attribute: Encoder) -> str:
-    """Return what the values of an attribute are, in the plural, for messages."""
-    return TYPE_NAMES[attribute.value_type]
 
 
 def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
@@ -152,9 +144,7 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
 INT64_DIGITS = 18
 """The most digits of a decimal such that int64 holds all of its values."""
 
-_WORD = 10**9  # ten powers divided by at once: a remainder and a word of 32 bits fit in 64 bits
-_EXACT_FLOAT = 2**53
-_EXACT_POWER = 22  # 10**22 is the largest power of ten that a float holds exactly
+_EXACT_DIGITS = 15  # floats hold all integers of so many digits, and such powers of ten
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MOST_SECONDS = 300_000_000_000  # some 9,500 years from 1970: beyond all days
@@ -223,12 +213,8 @@ def convert_values(column: Any, value_type: type, zone: str | None = None) -> An
     if pt.is_floating(column.type):
         return _convert_whole_floats(column)
     if not pt.is_decimal128(column.type):  # of 32 or 64 bits
-        column = column.cast(pa.decimal128(38, column.type.scale))
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    limbs, negative = _split_decimals(column)
-    if value_type is int:
-        return _make_integers(limbs, negative, column.type.scale, missing)
-    return _make_floats(limbs, negative, column.type.scale, missing)
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    return (_make_integers if value_type is int else _make_floats)(column)
 
 
 def convert_persons(column: Any) -> Any:
@@ -316,82 +302,27 @@ def _convert_whole_floats(column: Any) -> Any:
     return pa.array(np.where(whole, values, 0).astype(np.int64), mask=~whole)
 
 
-def _split_decimals(
-    column: Any,
-) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.bool_]]:
-    """Return the magnitudes of decimals (n,) without their point, and which are negative.
-
-    Returns:
-        Four words (n,) of 32 bits, the highest first; and the signs (n,).
-    """
-    words = view_decimals(column)
-    low, high = words[:, 0].copy(), words[:, 1].copy()
-    negative = high >= np.uint64(2**63)
-    # The two's complement of 128 bits.
-    carry = (low == 0) & negative
-    low = np.where(negative, ~low + np.uint64(1), low)
-    high = np.where(negative, ~high + carry, high)
-    half, mask = np.uint64(32), np.uint64(2**32 - 1)
-    return [high >> half, high & mask, low >> half, low & mask], negative
-
-
-def _divide(
-    limbs: list[npt.NDArray[np.uint64]], power: int
-) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.bool_]]:
-    """Divide magnitudes by 10**power.
-
-    Returns:
-        The quotients, as four words (n,) of 32 bits, and whether nothing remains (n,).
-    """
-    exact = np.ones(len(limbs[0]), dtype=bool)
-    while power > 0:
-        divisor = np.uint64(min(_WORD, 10**power))
-        power -= 9
-        rest = np.zeros(len(exact), dtype=np.uint64)
-        quotients = []
-        for limb in limbs:
-            value = (rest << np.uint64(32)) | limb
-            quotients.append(value // divisor)
-            rest = value % divisor
-        limbs = quotients
-        exact &= rest == 0
-    return limbs, exact
-
-
-def _make_integers(
-    limbs: list[npt.NDArray[np.uint64]],
-    negative: npt.NDArray[np.bool_],
-    scale: int,
-    missing: npt.NDArray[np.bool_],
-) -> Any:
+def _make_integers(column: Any) -> Any:
     """Return decimals (n,) as int64; those that are not whole or too large become null."""
-    factor = 10 ** min(INT64_DIGITS, max(0, -scale))
-    limbs, exact = _divide(limbs, scale)
-    magnitude = (limbs[2] << np.uint64(32)) | limbs[3]
-    # The magnitude of the least int64 is one more; it wraps to itself when it is negated.
-    largest = (np.uint64(2**63 - 1) + negative.astype(np.uint64)) // np.uint64(factor)
-    exact &= (scale >= -INT64_DIGITS) | (magnitude == 0)
-    fits = exact & (limbs[0] == 0) & (limbs[1] == 0) & (magnitude <= largest) & ~missing
-    values = np.where(fits, magnitude, np.uint64(0)).astype(np.int64) * factor
-    return pa.array(np.where(negative, -values, values), mask=~fits)
+    factor = 10 ** max(0, -column.type.scale)
+    if factor > 1:  # Arrow does not compare such decimals
+        column = column.view(pa.decimal128(38, 0))
+    scale = column.type.scale
+    whole = column.cast(pa.decimal128(38, 0), safe=False)  # without the digits after the point
+    fits = pc.equal(whole.cast(pa.decimal128(38, scale)), column)
+    if column.type.precision - scale > INT64_DIGITS:
+        ends = (Decimal(end) for end in (-(2**63 // factor), (2**63 - 1) // factor))
+        low, high = (pa.scalar(end, pa.decimal128(38, scale)) for end in ends)
+        fits = pc.and_(fits, pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)))
+    values = pc.if_else(fits, whole, None).cast(pa.int64())
+    return pc.multiply(values, min(factor, 10**INT64_DIGITS))  # 0 is all that fits beyond
 
 
-def _make_floats(
-    limbs: list[npt.NDArray[np.uint64]],
-    negative: npt.NDArray[np.bool_],
-    scale: int,
-    missing: npt.NDArray[np.bool_],
-) -> Any:
+def _make_floats(column: Any) -> Any:
     """Return decimals (n,) as the nearest floats, which is how the text of a decimal is read."""
-    magnitude = (limbs[2] << np.uint64(32)) | limbs[3]
-    small = (limbs[0] == 0) & (limbs[1] == 0) & (magnitude <= np.uint64(_EXACT_FLOAT))
-    small &= abs(scale) <= _EXACT_POWER
-    values = np.where(small, magnitude, np.uint64(0)).astype(np.float64)
+    precision, scale = column.type.precision, column.type.scale
+    if scale < 0 or precision > _EXACT_DIGITS:
+        return column.cast(pa.large_string()).cast(pa.float64())
     # Both operands are exact, so the only rounding is that of the quotient.
-    values = values / 10.0**scale if scale >= 0 else values * 10.0**-scale
-    for row in np.flatnonzero(~small & ~missing):
-        digits = 0
-        for limb in limbs:
-            digits = digits << 32 | int(limb[row])
-        values[row] = float(Fraction(digits) / Fraction(10) ** scale)
-    return pa.array(np.where(negative, -values, values), mask=missing)
+    digits = column.view(pa.decimal128(precision, 0)).cast(pa.float64())
+    return pc.divide(digits, 10.0**scale)

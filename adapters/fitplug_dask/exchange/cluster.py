@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from fitplug.errors import FitplugError
-from fitplug_dask.exchange.tasks import Add, ExchangePlan, Missing
+from fitplug_dask.exchange.tasks import Add, Exchange, Missing
 from fitplug_dask.exchange.worker_depots import (
     Deposit,
     Manifest,
@@ -40,7 +40,7 @@ class ClusterExchange:
 
     def __init__(
         self,
-        plan: ExchangePlan,
+        plan: Exchange,
         inputs: Sequence[Any],
         groups: Sequence[range],
         weights: tuple[Sequence[int], Sequence[int]],
@@ -80,10 +80,9 @@ class ClusterExchange:
         """
         try:
             self._shared_plan = self._runner.share(self._plan, self._plan.lease)
-            gather = self._gather_groups if self._plan.add is None else self._add_groups
             for _ in range(_MOST_PASSES):
                 self._split_inputs()
-                result = gather()
+                result = self._gather_groups()
                 if not isinstance(result, Missing):
                     return result
                 self._lost |= result.depots
@@ -135,58 +134,44 @@ class ClusterExchange:
             )
 
     def _gather_groups(self) -> list[Any] | Missing:
-        """Return the results of all groups, or what they miss."""
-        manifest = self._runner.share(Manifest.create(self._list_deposits()))
-        missing: set[str] = set()
-        left = [g for g in range(len(self._groups)) if g not in self._gathered]
-        tasks = [self._submit_group(g, manifest) for g in left]
-        for number, result in self._runner.results(tasks):
-            if isinstance(result, Missing):
-                missing |= result.depots
-            else:
-                self._gathered[left[number]] = result
-                self._report(self._gather_weights, left[number])
-        if missing:
-            return Missing(frozenset(missing))
-        return [self._gathered[g] for g in range(len(self._groups))]
+        """Return the results of all groups, or their sum, or what they miss.
 
-    def _add_groups(self) -> list[Any] | Missing:
-        """Return the sum of the results of all groups, or what they miss.
-
-        The results stay on the workers until they are added. Those of a worker that is lost
+        Results that are added up stay on the workers until then. Those of a worker that is lost
         meanwhile are gathered again, from pieces that may be lost, too.
         """
+        submit, groups = self._runner.submit, range(len(self._groups))
         manifest = self._runner.share(Manifest.create(self._list_deposits()))
-        for g in range(len(self._groups)):
-            if g not in self._gathered:
-                self._gathered[g] = self._submit_group(g, manifest)
-        checks = [
-            self._runner.submit("find-missing", find_missing, self._gathered[g], priority=1)
-            for g in range(len(self._groups))
-        ]
-        missing: set[str] = set()
-        for g, outcome in self._runner.results(checks):
-            if isinstance(outcome, Missing):
-                missing |= outcome.depots
-                del self._gathered[g]
-            else:
-                self._report(self._gather_weights, g)
+        tasks = {
+            g: submit("gather-output", gather_on_worker, self._shared_plan, manifest, group)
+            for g, group in enumerate(self._groups)
+            if g not in self._gathered
+        }
+        adds = self._plan.add is not None
+        if adds:
+            self._gathered |= tasks
+            tasks = {
+                g: submit("find-missing", find_missing, self._gathered[g], priority=1)
+                for g in groups
+            }
+        numbers, missing = list(tasks), frozenset[str]()
+        for number, result in self._runner.results(list(tasks.values())):
+            g = numbers[number]
+            if isinstance(result, Missing):
+                missing |= result.depots
+                self._gathered.pop(g, None)
+                continue
+            if not adds:
+                self._gathered[g] = result
+            self._report(self._gather_weights, g)
         if missing:
-            return Missing(frozenset(missing))
-        top = self._runner.sum(
-            "add-results",
-            partial(add_results, self._plan.add),
-            [self._gathered[g] for g in range(len(self._groups))],
-            _FAN_IN,
-        )
+            return Missing(missing)
+        results = [self._gathered[g] for g in groups]
+        if not adds:
+            return results
+        add = partial(add_results, self._plan.add)
+        top = self._runner.sum("add-results", add, results, _FAN_IN)
         ((_, total),) = self._runner.results([top])
         return total if isinstance(total, Missing) else [total]
-
-    def _submit_group(self, number: int, manifest: Any) -> Any:
-        group = self._groups[number]
-        return self._runner.submit(
-            "gather-output", gather_on_worker, self._shared_plan, manifest, group
-        )
 
     def _list_deposits(self) -> list[Deposit]:
         return [self._deposits[i] for i in range(len(self._inputs))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import secrets
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
-from fitplug_dask.encryption import TAG_BYTES, Cipher
+from fitplug_dask.encryption import KEY_BYTES, decrypt_long, encrypt_blocks
 
 Ends: TypeAlias = npt.NDArray[np.int64]
 
@@ -57,21 +58,15 @@ def unpack_piece(packed: memoryview) -> Any:
     return packed[1:] if packed[:1] == _PLAIN else pickle.loads(packed[1:])
 
 
-_BLOCK_BYTES = 2**26
-"""The most bytes that are encrypted at once; AES-GCM takes fewer than 2^31."""
-
-
 class Place(NamedTuple):
     """Where a message is in the file.
 
     Attributes:
         position: Where it begins.
-        block: The number of its first block among all blocks of the file.
-        size: The bytes of the message.
+        size: The bytes that it takes.
     """
 
     position: int
-    block: int
     size: int
 
 
@@ -92,14 +87,12 @@ class SpillFile:
 
         Raises:
             OSError: No file can be written there.
-            EncryptionMissingError: The package cryptography is not installed.
         """
         self._descriptor: int | None = None
-        self._cipher = Cipher() if confidential else None
+        self._key = secrets.token_bytes(KEY_BYTES) if confidential else None
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             self._descriptor = os.dup(file.fileno())
         self._access = threading.Lock()
-        self._blocks = 0
         self.size = 0
 
     def __del__(self) -> None:
@@ -116,21 +109,18 @@ class SpillFile:
 
         Raises:
             OSError: The file cannot be written, for instance as the disk is full.
+            EncryptionMissingError: The package cryptography is not installed.
         """
-        place = Place(self.size, self._blocks, len(message))
-        rest = memoryview(message)
-        while rest:
-            content: Any = rest[:_BLOCK_BYTES]
-            if self._cipher is not None:
-                content = memoryview(self._cipher.encrypt(self._blocks, content, context))
-            # The number is used up even if writing fails: no nonce may serve two blocks.
-            self._blocks += 1
+        start, blocks = self.size, iter([message])
+        if self._key is not None and message:
+            blocks = encrypt_blocks(self._key, message, context)
+        for block in blocks:
+            content = memoryview(block)
             while content:
                 written = self._write_at(self.size, content)
                 self.size += written
                 content = content[written:]
-            rest = rest[_BLOCK_BYTES:]
-        return place
+        return Place(start, self.size - start)
 
     def read(self, place: Place, context: bytes) -> memoryview:
         """Read a message; any thread may do so at any time.
@@ -139,17 +129,10 @@ class SpillFile:
             OSError: The file cannot be read.
             ValueError: It was changed.
         """
-        position, block, _ = place
-        blocks = []
-        for start in range(0, place.size, _BLOCK_BYTES):
-            size = min(_BLOCK_BYTES, place.size - start)
-            stored = size if self._cipher is None else size + TAG_BYTES
-            content = self._read_fully(position, stored)
-            if self._cipher is not None:
-                content = self._cipher.decrypt(block, content, context)
-            blocks.append(content)
-            position, block = position + stored, block + 1
-        return memoryview(blocks[0] if len(blocks) == 1 else b"".join(blocks))
+        content = self._read_fully(*place)
+        if self._key is not None:
+            content = decrypt_long(self._key, content, context)
+        return memoryview(content)
 
     def _read_fully(self, position: int, size: int) -> bytes:
         stretches = []
@@ -159,7 +142,7 @@ class SpillFile:
                 raise OSError("the file ends early")
             stretches.append(content)
             size, position = size - len(content), position + len(content)
-        return stretches[0] if len(stretches) == 1 else b"".join(stretches)
+        return b"".join(stretches)
 
     # Windows has no os.pread and os.pwrite, so a lock keeps other threads from moving the position.
 
@@ -199,7 +182,7 @@ class _Generation:
         file: The file.
         numbers: The numbers (d,) of the deposits.
         ends: Where the piece of each deposit ends among those of its output (d, outputs).
-        places: Where the pieces of each output are in the file (outputs, 3).
+        places: Where the pieces of each output are in the file (outputs, 2).
     """
 
     file: SpillFile
@@ -292,7 +275,7 @@ class Depot:
         """Write all pieces in memory to the file."""
         if self._file is None:
             self._file = SpillFile(self._folder, self._confidential)
-        places = np.zeros((self._outputs, 3), dtype=np.int64)
+        places = np.zeros((self._outputs, 2), dtype=np.int64)
         for output in range(self._outputs):
             run = b"".join(
                 one.packed[one.ends[output] : one.ends[output + 1]] for one in self._in_memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -14,9 +14,8 @@ from dask import config
 from fitplug.display import Report, accumulate
 from fitplug_dask.exchange.tasks import (
     Add,
-    ExchangePlan,
+    Exchange,
     Fold,
-    Split,
     gather_outputs,
     group_outputs,
     split_into_depot,
@@ -41,32 +40,6 @@ _FAN_IN = 4
 def measure_memory(runner: Runner) -> int:
     """Return the bytes that pieces may take in one process."""
     return int(MEMORY_SHARE * runner.memory)
-
-
-@dataclass(frozen=True, repr=False)
-class Exchange:
-    """What is brought together, and how.
-
-    Attributes:
-        split: `split(shared, input)` returns the pieces of an input by the number of their output,
-            or a Fault. An output without a piece gets none of this input. Pieces of bytes (also
-            bytearray and memoryview) are passed on as they are; others are pickled.
-        outputs: The number of outputs, at least 1.
-        shared: What all tasks take; each worker gets it once.
-        confidential: Whether what is written to a disk is encrypted, under a key that exists only
-            in the memory of the process that writes.
-        memory: The most bytes of pieces that one process holds in memory, if a share of the memory
-            of the workers is not less; that share if None.
-    """
-
-    split: Split
-    outputs: int
-    shared: Any = None
-    confidential: bool = True
-    memory: int | None = None
-
-    def __repr__(self) -> str:
-        return f"Exchange({self.outputs} outputs)"
 
 
 def run_exchange(
@@ -105,9 +78,9 @@ def run_exchange(
         FitplugError: The workers or their disks fail.
     """
     runner = open_runner(client)
-    plan = _plan(exchange, partial(_gather_one, gather), None, runner)
+    exchange = replace(exchange, fold=partial(_gather_one, gather))
     groups = group_outputs(exchange.outputs, exchange.outputs)
-    return _run(plan, inputs, groups, sizes, runner, report)
+    return _run(exchange, inputs, groups, sizes, runner, report)
 
 
 def add_exchange(
@@ -140,32 +113,16 @@ def add_exchange(
         FitplugError: The workers or their disks fail.
     """
     runner = open_runner(client)
-    plan = _plan(exchange, fold, add, runner)
     size = len(inputs) if sizes is None else sum(sizes)
     most_groups = max(_GROUPS_PER_THREAD * runner.threads, size // _GROUP_SIZE)
     groups = group_outputs(exchange.outputs, most_groups)
-    (total,) = _run(plan, inputs, groups, sizes, runner, report)
+    exchange = replace(exchange, fold=fold, add=add)
+    (total,) = _run(exchange, inputs, groups, sizes, runner, report)
     return total
 
 
-def _plan(exchange: Exchange, fold: Fold, add: Add | None, runner: Runner) -> ExchangePlan:
-    """Return what every task of an exchange knows."""
-    share = measure_memory(runner)
-    return ExchangePlan(
-        uuid4().hex,
-        exchange.split,
-        fold,
-        add,
-        exchange.shared,
-        exchange.outputs,
-        share if exchange.memory is None else min(share, exchange.memory),
-        exchange.confidential,
-        read_timeout(),
-    )
-
-
 def _run(
-    plan: ExchangePlan,
+    exchange: Exchange,
     inputs: Sequence[Any],
     groups: Sequence[range],
     sizes: Sequence[int] | None,
@@ -173,6 +130,12 @@ def _run(
     report: Report | None,
 ) -> list[Any]:
     """Run an exchange whose outputs are gathered in groups; added results are a list of one."""
+    plan = replace(
+        exchange,
+        memory=min(measure_memory(runner), exchange.memory),
+        name=uuid4().hex,
+        timeout=read_timeout(),
+    )
     sizes = [1] * len(inputs) if sizes is None else list(sizes)
     add_weight = accumulate(report, 2 * sum(sizes))
     ends = [sum(sizes) * i // len(groups) for i in range(len(groups) + 1)]
@@ -187,7 +150,7 @@ def _run(
 
 
 def _run_on_threads(
-    plan: ExchangePlan,
+    plan: Exchange,
     inputs: Sequence[Any],
     groups: Sequence[range],
     weights: tuple[Sequence[int], Sequence[int]],

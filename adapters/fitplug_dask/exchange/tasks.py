@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from fitplug.errors import DataError, FitplugError
 from fitplug_dask.encryption import EncryptionMissingError
 from fitplug_dask.exchange.depot import Depot, unpack_piece
 from fitplug_dask.kernel import OUT_OF_MEMORY, Fault
-from fitplug_dask.workers import CheckError
 
 Split: TypeAlias = Callable[[Any, Any], "Mapping[int, Any] | Fault"]
 Fold: TypeAlias = Callable[[Any, Iterator[tuple[int, Mapping[int, Any]]]], Any]
@@ -51,37 +52,41 @@ class _MissingError(Exception):
 
 
 @dataclass(frozen=True, repr=False)
-class ExchangePlan:
-    """What every task of an exchange knows. It is confidential, and so is its repr.
+class Exchange:
+    """What is brought together, and how. It is confidential, and so is its repr.
 
     Attributes:
-        name: What distinguishes this exchange from all others.
-        split: Makes the pieces of an input.
-        fold: Makes a result of the pieces of some outputs.
+        split: `split(shared, input)` returns the pieces of an input by the number of their output,
+            or a Fault. An output without a piece gets none of this input. Pieces of bytes (also
+            bytearray and memoryview) are passed on as they are; others are pickled.
+        outputs: The number of outputs, at least 1.
+        shared: What all tasks take; each worker gets it once.
+        confidential: Whether what is written to a disk is encrypted, under a key that exists only
+            in the memory of the process that writes.
+        memory: The most bytes of pieces that one process holds in memory; a share of the memory of
+            the workers if that is less.
+        fold: Makes a result of the pieces of some outputs. This and the rest are set when it runs.
         add: Adds results; None if each is returned.
-        shared: What `split` and `fold` get first.
-        outputs: The number of outputs.
-        memory: The most bytes of pieces that one process holds in memory.
-        confidential: Whether pieces are encrypted on disk.
+        name: What distinguishes this run from all others.
         timeout: How many seconds a worker waits for the pieces of another one.
     """
 
-    name: str
     split: Split
-    fold: Fold
-    add: Add | None
-    shared: Any
     outputs: int
-    memory: int
-    confidential: bool
-    timeout: float
+    shared: Any = None
+    confidential: bool = True
+    memory: int = sys.maxsize
+    fold: Fold | None = None
+    add: Add | None = None
+    name: str = ""
+    timeout: float = 0.0
 
     def __repr__(self) -> str:
-        return f"ExchangePlan({self.outputs} outputs)"
+        return f"Exchange({self.outputs} outputs)"
 
     @property
     def lease(self) -> str:
-        """The key of the task that holds this plan: the exchange lasts as long as its result."""
+        """The key of the task that holds it: the exchange lasts as long as its result."""
         return f"fitplug-exchange-job-{self.name}"
 
     def open_depot(self, folder: str | None) -> Depot:
@@ -89,7 +94,7 @@ class ExchangePlan:
         return Depot(self.outputs, self.memory, folder, self.confidential)
 
 
-def split_into_depot(plan: ExchangePlan, given: Any, depot: Depot) -> int | Fault:
+def split_into_depot(plan: Exchange, given: Any, depot: Depot) -> int | Fault:
     """Make the pieces of an input and keep them.
 
     Returns:
@@ -108,7 +113,7 @@ def split_into_depot(plan: ExchangePlan, given: Any, depot: Depot) -> int | Faul
         return describe_failure(error)
 
 
-def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> Any:
+def gather_outputs(plan: Exchange, outputs: Sequence[int], fetch: Fetch) -> Any:
     """Return the result of some outputs, or Missing or a Fault."""
 
     def unpack_outputs() -> Iterator[tuple[int, Mapping[int, Any]]]:
@@ -118,6 +123,7 @@ def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> 
                 raise _MissingError(packed)
             yield output, {number: unpack_piece(packed[number]) for number in sorted(packed)}
 
+    assert plan.fold is not None
     try:
         return plan.fold(plan.shared, unpack_outputs())
     except _MissingError as error:
@@ -132,8 +138,8 @@ def gather_outputs(plan: ExchangePlan, outputs: Sequence[int], fetch: Fetch) -> 
 
 def describe_failure(error: Exception) -> Fault:
     """Return a Fault that names the type of an error and quotes nothing of it, unless it may."""
-    if isinstance(error, CheckError):
-        return Fault(str(error), of_data=False)
+    if isinstance(error, FitplugError):
+        return Fault(str(error), of_data=isinstance(error, DataError))
     return Fault(f"the exchange of rows failed ({type(error).__name__})", of_data=False)
 
 

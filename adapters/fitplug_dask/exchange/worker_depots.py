@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from fitplug_dask import _compat
 from fitplug_dask.exchange.depot import Depot, Stretches
-from fitplug_dask.exchange.tasks import ExchangePlan, Missing, gather_outputs, split_into_depot
+from fitplug_dask.exchange.tasks import Exchange, Missing, gather_outputs, split_into_depot
 from fitplug_dask.kernel import Fault
 
 _OPERATION = "fitplug_read_pieces"
@@ -78,7 +78,7 @@ class Manifest:
         return cls(inputs)
 
 
-def split_on_worker(plan: ExchangePlan, given: Any, lost: frozenset[str]) -> Deposit | Fault:
+def split_on_worker(plan: Exchange, given: Any, lost: frozenset[str]) -> Deposit | Fault:
     """Make the pieces of an input and keep them on this worker.
 
     Args:
@@ -96,7 +96,7 @@ def split_on_worker(plan: ExchangePlan, given: Any, lost: frozenset[str]) -> Dep
     return number if isinstance(number, Fault) else Deposit(worker.address, depot.name, number)
 
 
-def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[int]) -> Any:
+def gather_on_worker(plan: Exchange, manifest: Manifest, outputs: Sequence[int]) -> Any:
     """Make the results of some outputs, as `gather_outputs` does, from the pieces of all workers.
 
     The pieces of all inputs are there, or nothing is gathered.
@@ -120,7 +120,7 @@ def gather_on_worker(plan: ExchangePlan, manifest: Manifest, outputs: Sequence[i
     return gather_outputs(plan, outputs, fetch)
 
 
-def stay_on_worker(plan: ExchangePlan) -> None:
+def stay_on_worker(plan: Exchange) -> None:
     """Be a task of this worker, beside its threads, as long as it has pieces of an exchange."""
     from distributed import get_worker, secede
 
@@ -138,7 +138,7 @@ def drop_depot(exchange: str, dask_worker: Any) -> None:
         _forget(_depots.get(dask_worker, {}), exchange)
 
 
-def _open_depot(worker: Any, plan: ExchangePlan, lost: frozenset[str]) -> Depot | None:
+def _open_depot(worker: Any, plan: Exchange, lost: frozenset[str]) -> Depot | None:
     """Return the depot of an exchange on this worker, or None if the exchange has ended.
 
     A depot is opened if there is none, or if that which is there is lost to others.
@@ -159,7 +159,7 @@ def _open_depot(worker: Any, plan: ExchangePlan, lost: frozenset[str]) -> Depot 
     return depot
 
 
-async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: ExchangePlan) -> None:
+async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: Exchange) -> None:
     """Forget an exchange when the scheduler has forgotten it, or nobody looks any more."""
     end = time.monotonic() + _LEASE_SECONDS
     try:
@@ -216,7 +216,7 @@ async def _read(
 
 
 async def _fetch_output(
-    worker: Any, plan: ExchangePlan, manifest: Manifest, output: int
+    worker: Any, plan: Exchange, manifest: Manifest, output: int
 ) -> Mapping[int, memoryview] | Missing:
     """Fetch the packed pieces of one output from all workers."""
     limit = asyncio.Semaphore(_AT_ONCE)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fitplug.counts import WEIGHT, Filters, can_name_columns, find_separator, suggest_column
-from fitplug.domain import OUTSIDE, Attribute, Encoder, get_codec
+from fitplug.domain import OUTSIDE, TYPE_NAMES, Attribute, Encoder, get_codec
 from fitplug.errors import DataError, suggest_nearest
 from fitplug_dask.encoding import (
     classify_person_type,
     classify_type,
-    describe_values,
     encode_folder_texts,
     explain_form,
     explain_mismatch,
@@ -404,7 +403,7 @@ def _check_folder_code(
     """Return the code of a folder's value. Raise DataError if it is no value of the attribute."""
     if code is None:
         raise DataError(
-            f"folder {key.folder}: {wording.expects} {describe_values(attribute)} for "
+            f"folder {key.folder}: {wording.expects} {TYPE_NAMES[attribute.value_type]} for "
             f"{key.name!r}, but the folder name gives another value. Rename the folder or "
             f"change {wording.change}."
         )

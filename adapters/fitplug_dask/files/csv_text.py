@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,6 @@ from fitplug_dask.files.checked_file import (
     CheckedFile,
     DamagedFileError,
     Header,
-    ReadRowGroup,
     guess_rows,
 )
 from fitplug_dask.sources import Format, Location, State
@@ -32,23 +31,14 @@ _NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these
 _BLOCK_BYTES = 2**22
 
 
-def read_csv_header(location: Location, state: State) -> Header:
-    """Return the header of a CSV file.
+def read_csv_header(location: Location, state: State, *, zipped: bool = False) -> Header:
+    """Return the header of a CSV file, which may be gzipped.
 
     Raises:
         DamagedFileError: The file has no line of names.
         Exception: The line of names cannot be read.
     """
-    return _make_header(_read_first_rows(location, state, zipped=False), state)
-
-
-def read_gzipped_csv_header(location: Location, state: State) -> Header:
-    """Return the header of a gzipped CSV file; it raises as `read_csv_header`."""
-    return _make_header(_read_first_rows(location, state, zipped=True), state)
-
-
-def _make_header(rows: Sequence[Sequence[str]], state: State) -> Header:
-    """Make the header of a file from its names and first rows."""
+    rows = _read_first_rows(location, state, zipped=zipped)
     if not rows:
         raise DamagedFileError("has no line of column names. Write one.")
     names = rows[0]
@@ -85,14 +75,8 @@ def _open_bytes(location: Location, state: State, *, zipped: bool) -> Any:
     return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "gzip")
 
 
-@contextmanager
-def open_csv_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
-    """Open a CSV file for reading all of it."""
-    yield lambda _, rows: _parse(file, rows)
-
-
-def _parse(file: CheckedFile, rows: int) -> Batches:
-    """Yield the text of each column, as binary columns.
+def read_csv(file: CheckedFile, _: int, rows: int) -> Batches:
+    """Read all of a CSV file: yield the text of each column, as binary columns.
 
     Whether a text is a value of the attribute is decided when it is encoded. An empty value is
     null; a quoted empty one is the empty string.

@@ -9,8 +9,7 @@ callers drop it.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,83 +18,47 @@ import pyarrow as pa
 
 from fitplug.domain import EPOCH, find_day
 from fitplug_dask.files.arrow_ipc import validate_batch, validate_column
-from fitplug_dask.files.checked_file import (
-    Batches,
-    CheckedFile,
-    DamagedFileError,
-    Header,
-    ReadRowGroup,
-)
-from fitplug_dask.sources import SHARES, State
+from fitplug_dask.files.checked_file import Batches, CheckedFile, DamagedFileError, Header
+from fitplug_dask.sources import State
 
 _INT64 = range(-(2**63), 2**63)
 _GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, none of which says how many it has
 
-_TYPES = {"strings": pa.large_string(), "integers": pa.int64(), "": pa.null()}
-"""What stands in a header for what a column of pandas holds."""
+
+def read_library_header(location: Any, state: State) -> Header:
+    """Return the header of rows that another library reads, whose shares are its row groups."""
+    rows = (_GUESSED_ROWS,) * location.shares
+    return Header(location.schema, rows, False, None, unchecked=location.unchecked)
 
 
-def read_stream_header(location: Any, state: State) -> Header:
-    """Return the header of a stream, whose shares are its row groups."""
-    return Header(location.schema, (_GUESSED_ROWS,) * SHARES, False, None)
+def pull_stream(file: CheckedFile, share: int, rows: int) -> Batches:
+    """Pull the batches of a share of a stream."""
+    for batch in file.location.pull_batches(share, file.columns):
+        yield from validate_batch(batch, file, rows)
 
 
-@contextmanager
-def open_stream(file: CheckedFile) -> Iterator[ReadRowGroup]:
-    """Open a stream for pulling the batches of its shares."""
-
-    def pull(share: int, rows: int) -> Batches:
-        for batch in file.location.pull_batches(share, file.columns):
-            yield from validate_batch(batch, file, rows)
-
-    yield pull
-
-
-def read_fragment_header(location: Any, state: State) -> Header:
-    """Return the header of a fragment of a data set, whose schema is that of the data set."""
-    return Header(location.schema, (_GUESSED_ROWS,), False, None)
-
-
-@contextmanager
-def open_fragment(file: CheckedFile) -> Iterator[ReadRowGroup]:
-    """Open a fragment of a data set for reading its rows by Arrow."""
+def scan_fragment(file: CheckedFile, _: int, rows: int) -> Batches:
+    """Read the rows of a fragment of a data set by Arrow."""
     location = file.location
-
-    def scan(_: int, rows: int) -> Batches:
-        batches = location.fragment.to_batches(
-            schema=location.schema,
-            columns=list(file.columns) or location.schema.names[:1],
-            batch_size=rows,
-            use_threads=False,
-        )
-        for batch in batches:
-            yield from validate_batch(batch, file, rows)
-
-    yield scan
+    batches = location.fragment.to_batches(
+        schema=location.schema,
+        columns=list(file.columns) or location.schema.names[:1],
+        batch_size=rows,
+        use_threads=False,
+    )
+    for batch in batches:
+        yield from validate_batch(batch, file, rows)
 
 
-def read_partition_header(location: Any, state: State) -> Header:
-    """Return the header of a partition of Dask, whose types are known when it is computed."""
-    schema = None
-    if location.columns is not None:
-        schema = pa.schema([(name, _TYPES[kind]) for name, kind in location.columns.items()])
-    return Header(schema, (_GUESSED_ROWS,), False, None, unchecked=True)
-
-
-@contextmanager
-def open_dask_partition(file: CheckedFile) -> Iterator[ReadRowGroup]:
-    """Open a partition of Dask, which is computed when it is read."""
-
-    def compute(_: int, rows: int) -> Batches:
-        adaptation = file.adaptation
-        assert adaptation is not None  # as every file whose types are unchecked has one
-        types = {adaptation.stored[name]: kind for name, kind in adaptation.value_types.items()}
-        table = convert_frame(file.location.compute(), file.columns, types, adaptation.zone)
-        for batch in table.to_batches(max_chunksize=rows):
-            columns = [validate_column(column) for column in batch.columns]
-            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-    yield compute
+def compute_partition(file: CheckedFile, _: int, rows: int) -> Batches:
+    """Compute a partition of Dask, and read its rows."""
+    adaptation = file.adaptation
+    assert adaptation is not None  # as every file whose types are unchecked has one
+    types = {adaptation.stored[name]: kind for name, kind in adaptation.value_types.items()}
+    table = convert_frame(file.location.compute(), file.columns, types, adaptation.zone)
+    for batch in table.to_batches(max_chunksize=rows):
+        columns = [validate_column(column) for column in batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def convert_frame(

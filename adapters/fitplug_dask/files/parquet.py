@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,10 +30,8 @@ from fitplug_dask.files.checked_file import (
     Header,
     ReadRowGroup,
 )
-from fitplug_dask.sources import Format, Location, State, get_request_pool, open_stored_blocks
+from fitplug_dask.sources import BlockReader, Format, Location, State, get_request_pool
 
-ENCRYPTED_FAULT = "is encrypted, and fitplug cannot decrypt Parquet. Store it decrypted."
-DAMAGED_FOOTER_FAULT = "has a damaged footer. Write it again."
 _ENCRYPTED_COLUMNS_FAULT = (
     "has encrypted columns, and fitplug cannot decrypt Parquet. Store it decrypted."
 )
@@ -126,7 +123,9 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
     in_store = file.location.options is not None
     buffer = _choose_store_buffer(len(file.columns)) if in_store else _LOCAL_BUFFER
     with closing(
-        _open_blocks(file, buffer) if in_store else pa.OSFile(file.location.path)
+        BlockReader(file.location.store(file.state), buffer)
+        if in_store
+        else pa.OSFile(file.location.path)
     ) as source:
 
         def read_batches(row_group: int, rows: int) -> Batches:
@@ -171,10 +170,6 @@ def _read_whole(file: CheckedFile, row_group: int, rows: int) -> Batches:
     yield from _read_columns(file, row_group, file.columns).to_batches(rows)
 
 
-def _open_blocks(file: CheckedFile, buffer: int) -> Any:
-    return open_stored_blocks(file.location.store(file.state), buffer)
-
-
 def _choose_store_buffer(columns: int) -> int:
     """Return how many bytes of each column are requested at once, and as many ahead."""
     return max(_LOCAL_BUFFER // 4, min(_STORE_BUFFER, _STORE_BUFFERS // max(1, columns)))
@@ -200,10 +195,7 @@ def _explain_encryption(batches: Batches) -> Batches:
 
 
 class ReadAhead:
-    """Row groups of Parquet files in stores, read before they are used, one after the other.
-
-    Closing it gives up all requests.
-    """
+    """Row groups of Parquet files in stores, read before they are used, one after the other."""
 
     def __init__(self, row_groups: Iterable[tuple[CheckedFile, int]]) -> None:
         """Plan to read row groups of files for which `reads` is true, in this order."""
@@ -211,15 +203,8 @@ class ReadAhead:
         self._requested: deque[list[Future[Any]]] = deque()
         self._values = 0
 
-    def __enter__(self) -> ReadAhead:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Give up all requests."""
         for futures in self._requested:
             for future in futures:
                 future.cancel()
@@ -300,30 +285,21 @@ _HEADER_BYTES = 2**10
 _LOCAL_FILES, _STORED_FILES = 100, 2
 
 
-class ChecksumSample(NamedTuple):
-    """How many files lack checksums.
-
-    Attributes:
-        lacking: The Parquet files, of those looked at, whose first page has no checksum.
-        files: The Parquet files that were looked at.
-    """
-
-    lacking: int
-    files: int
-
-
-def sample_checksums(files: Sequence[CheckedFile]) -> ChecksumSample:
+def sample_checksums(files: Sequence[CheckedFile]) -> tuple[int, int]:
     """Look for a checksum in the first page of some files; files of one writer are alike in this.
 
     Writers may leave the checksums out. A bit that changes within such a page, where nothing else
     is damaged, changes a value unnoticed. This is told once a count; most files are so.
+
+    Returns:
+        The Parquet files, of those looked at, whose first page has no checksum; and of all.
     """
     parquet = [file for file in files if file.format is Format.PARQUET and not file.left_out]
     in_store = any(file.location.options is not None for file in parquet)
     step = -(-len(parquet) // (_STORED_FILES if in_store else _LOCAL_FILES)) or 1
     checksums = [_has_checksum(file) for file in parquet[::step]]
     known = [has for has in checksums if has is not None]
-    return ChecksumSample(known.count(False), len(known))
+    return known.count(False), len(known)
 
 
 def _has_checksum(file: CheckedFile) -> bool | None:

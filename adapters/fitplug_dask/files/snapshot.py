@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ from fitplug_dask.encoding import classify_type
 from fitplug_dask.files.arrow_ipc import END_OF_STREAM, open_arrow_row_groups, read_arrow_header
 from fitplug_dask.files.checked_file import (
     PLAIN_RULES,
+    Batches,
     CheckedFile,
     ColumnRules,
     DamagedFileError,
@@ -29,25 +30,14 @@ from fitplug_dask.files.checked_file import (
     ReadRowGroup,
 )
 from fitplug_dask.files.column_checks import WantedColumns, check_file
-from fitplug_dask.files.csv_text import (
-    open_csv_row_groups,
-    read_csv_header,
-    read_gzipped_csv_header,
-)
+from fitplug_dask.files.csv_text import read_csv, read_csv_header
 from fitplug_dask.files.memory_tables import (
-    open_dask_partition,
-    open_fragment,
-    open_stream,
-    read_fragment_header,
-    read_partition_header,
-    read_stream_header,
+    compute_partition,
+    pull_stream,
+    read_library_header,
+    scan_fragment,
 )
-from fitplug_dask.files.parquet import (
-    DAMAGED_FOOTER_FAULT,
-    ENCRYPTED_FAULT,
-    open_parquet_row_groups,
-    read_parquet_header,
-)
+from fitplug_dask.files.parquet import open_parquet_row_groups, read_parquet_header
 from fitplug_dask.sources import (
     LIBRARY_FORMATS,
     TEXT_FORMATS,
@@ -111,7 +101,12 @@ def _check_schema(schema: Any) -> None:
 
 def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
     """Open a file of the snapshot for reading its columns."""
-    return _OPEN[file.format](file.name_stored())
+    stored = file.name_stored()
+    if file.format is Format.PARQUET:
+        return open_parquet_row_groups(stored)
+    if file.format is Format.ARROW:
+        return open_arrow_row_groups(stored)
+    return nullcontext(partial(_READ[file.format], stored))
 
 
 def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be read") -> str:
@@ -135,35 +130,24 @@ _READ_HEADER: dict[Format, Callable[[Location, State], Header]] = {
     Format.PARQUET: read_parquet_header,
     Format.ARROW: read_arrow_header,
     Format.CSV: read_csv_header,
-    Format.CSV_GZ: read_gzipped_csv_header,
-    Format.STREAM: read_stream_header,
-    Format.FRAGMENT: read_fragment_header,
-    Format.DELAYED: read_partition_header,
+    Format.CSV_GZ: partial(read_csv_header, zipped=True),
+    **dict.fromkeys(LIBRARY_FORMATS, read_library_header),
 }
 
-_OPEN: dict[Format, Callable[[CheckedFile], AbstractContextManager[ReadRowGroup]]] = {
-    Format.PARQUET: open_parquet_row_groups,
-    Format.ARROW: open_arrow_row_groups,
-    Format.CSV: open_csv_row_groups,
-    Format.CSV_GZ: open_csv_row_groups,
-    Format.STREAM: open_stream,
-    Format.FRAGMENT: open_fragment,
-    Format.DELAYED: open_dask_partition,
+_READ: dict[Format, Callable[[CheckedFile, int, int], Batches]] = {
+    Format.CSV: read_csv,
+    Format.CSV_GZ: read_csv,
+    Format.STREAM: pull_stream,
+    Format.FRAGMENT: scan_fragment,
+    Format.DELAYED: compute_partition,
 }
 
-# The first and the last bytes of a file of each format, and what is wrong if both are there.
+# The name of each format, the first and last bytes of a file, and what is wrong if they are there.
 _MAGIC = {
-    Format.PARQUET: (b"PAR1", b"PAR1", DAMAGED_FOOTER_FAULT),
-    Format.ARROW: (b"ARRO", b"ROW1", "has a damaged footer or schema. Write it again."),
-    Format.CSV: (b"", b"", "has no readable line of column names. Write one."),
-    Format.CSV_GZ: (b"\x1f\x8b", b"", "is damaged or truncated. Write it again."),
-}
-
-_NAME_WITH_ARTICLE = {
-    Format.PARQUET: "a Parquet",
-    Format.ARROW: "an Arrow",
-    Format.CSV: "a CSV",
-    Format.CSV_GZ: "a gzipped CSV",
+    Format.PARQUET: ("a Parquet", b"PAR1", b"PAR1", "has a damaged footer. Write it again."),
+    Format.ARROW: ("an Arrow", b"ARRO", b"ROW1", "has a damaged footer or schema. Write it again."),
+    Format.CSV: ("a CSV", b"", b"", "has no readable line of column names. Write one."),
+    Format.CSV_GZ: ("a gzipped CSV", b"\x1f\x8b", b"", "is damaged or truncated. Write it again."),
 }
 
 
@@ -183,17 +167,17 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
         return f"cannot be read: {error.strerror}"
     except StoreError as error:
         return str(error)
-    start, end, fault = _MAGIC[file_format]
+    called, start, end, fault = _MAGIC[file_format]
     if not size:
         return "is empty (0 bytes). Write it again or remove it."
     if file_format is Format.PARQUET and b"PARE" in (head, tail):
-        return ENCRYPTED_FAULT
+        return "is encrypted, and fitplug cannot decrypt Parquet. Store it decrypted."
     if file_format is Format.ARROW and head == b"FEA1":
         return "is Feather version 1. Write it again as version 2."
     if file_format is Format.ARROW and head == END_OF_STREAM[:4]:
         return fault
     if not head.startswith(start):
-        return f"is not {_NAME_WITH_ARTICLE[file_format]} file. Convert it or remove it."
+        return f"is not {called} file. Convert it or remove it."
     return "is truncated. Write it again." if not tail.endswith(end) else fault
 
 

@@ -10,15 +10,16 @@ from fitplug_dask.kernel.counters import (
     divide_records,
     take_codes,
 )
-from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.partitions import (
     LARGEST_SUM,
+    Job,
     PartialCounts,
     Partition,
     add_partial_counts,
     choose_fan_in,
     choose_overflow_fault,
     cut_partitions,
+    cut_small_partitions,
     estimate_memory,
     make_empty_counts,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "count_partition",
     "cut_blocks",
     "cut_partitions",
+    "cut_small_partitions",
     "divide_records",
     "estimate_memory",
     "make_empty_counts",

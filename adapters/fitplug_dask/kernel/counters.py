@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fitplug.counts import WEIGHT, Counts, Filters, is_measure, split_into_atoms
 from fitplug.domain import Attribute, Codes, get_codec
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.partitions import LARGEST_SUM
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from fitplug.counts import WEIGHT, is_measure
 from fitplug.domain import OUTSIDE, get_codec
 from fitplug.numeric import BoolArray
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.counters import BLOCK_ROWS, FolderCodes, JointCounters, cut_blocks
-from fitplug_dask.kernel.job import Job
+from fitplug_dask.kernel.partitions import Job
 
 _LIMB = 40
 

@@ -1,23 +1,73 @@
-"""Partitions: the row groups that one task counts, its partial counts, and the memory it needs."""
+"""Partitions: what is counted, the row groups that one task counts, and its partial counts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.counts import Filters, is_measure
+from fitplug.domain import Attribute, get_codec
 from fitplug_dask.files import CheckedFile
-from fitplug_dask.kernel.job import Job
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault, read_rows_per_task
 
 _PER_WORKER = 3
 # At most about half a second of work: progress shows, and a lost worker loses little.
 _MOST_ROWS = 2**24
 _MOST_VALUES = 2**25  # rows times columns, which take about equally long to decode
+_SMALL_ROWS = 2**20
 _ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to count.
+
+    Attributes:
+        attributes: The attributes that are counted, by name.
+        joints: The attribute sets of the joint tables, as `choose_joint_tables` orders them.
+        weight: The column that says how many records a row stands for, None if each is one.
+        filters: What rows must hold to be counted.
+        outside: The attributes by which records in no table are counted; empty if they are not.
+    """
+
+    attributes: dict[str, Attribute]
+    joints: tuple[tuple[str, ...], ...]
+    weight: str | None = None
+    filters: Filters = field(default_factory=dict)
+    outside: tuple[str, ...] = ()
+
+    def count_cells(self, joint: Sequence[str]) -> int:
+        """Return the number of cells of a joint table."""
+        return math.prod(self.attributes[name].size for name in joint)
+
+    def count_shares(self, joint: Sequence[str]) -> int:
+        """Return the number of shares that a joint table counts of each record."""
+        return math.prod(get_codec(self.attributes[name]).shares for name in joint)
+
+    def find_strides(self, joint: Sequence[str]) -> dict[str, int]:
+        """Return by how much the cell of a joint table grows with each of its attributes."""
+        sizes = [self.attributes[name].size for name in joint]
+        return {name: math.prod(sizes[i + 1 :]) for i, name in enumerate(joint)}
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The attributes that are measures, whose codes are no cells."""
+        return tuple(name for name, one in self.attributes.items() if is_measure(one))
+
+    @property
+    def shares(self) -> int:
+        """The most shares that a joint table counts of each record: 1 without measures."""
+        return max(map(self.count_shares, self.joints), default=1)
+
+    @property
+    def total_cells(self) -> int:
+        """The number of cells of all joint tables."""
+        return sum(map(self.count_cells, self.joints))
 
 
 @dataclass(frozen=True)
@@ -99,6 +149,15 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
         for number, row_groups in row_groups_of.items():
             cuts.setdefault(number, []).append(FileSlice(file, tuple(row_groups)))
     return [Partition(tuple(slices)) for slices in cuts.values()]
+
+
+def cut_small_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
+    """Cut files into partitions for so many threads, of about a million rows at most.
+
+    Tables do not matter: a partition holds its rows, or the cells that occur in them.
+    """
+    rows = sum(sum(file.rows) for file in files if not file.left_out)
+    return cut_partitions(files, 1, max(threads, rows // (_PER_WORKER * _SMALL_ROWS)))
 
 
 def choose_fan_in(cells: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,10 +19,10 @@ from fitplug_dask.files import (
     open_file,
 )
 from fitplug_dask.kernel.counters import FolderCodes, JointCounters, take_codes
-from fitplug_dask.kernel.job import Job
 from fitplug_dask.kernel.outside_counter import OutsideCounter, TableAndOutsideCounters
 from fitplug_dask.kernel.partitions import (
     FileSlice,
+    Job,
     PartialCounts,
     Partition,
     choose_overflow_fault,
@@ -124,7 +124,8 @@ def read_partition(
     slices = [part for part in partition.slices if takes_outside or not _is_outside(part.file)]
     asked = [part for part in slices if ReadAhead.reads(part.file)]
     joiner = _BatchJoiner(consumer)
-    with ReadAhead((part.file, group) for part in asked for group in part.row_groups) as ahead:
+    groups = ((part.file, group) for part in asked for group in part.row_groups)
+    with closing(ReadAhead(groups)) as ahead:
         for file_slice in slices:
             if fault := _read_slice(joiner, file_slice, ahead):
                 return fault

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fitplug.domain import BLANKS, get_codec
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding import classify_person_type, view_numbers, view_stretches
 from fitplug_dask.kernel import Job
 

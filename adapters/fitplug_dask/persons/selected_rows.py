@@ -8,21 +8,25 @@ slab. In between they are in a durable store, as they may be more than all worke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fitplug.display import Report
-from fitplug.families import Slab
 from fitplug_dask.exchange import Exchange, add_exchange
 from fitplug_dask.kernel import LARGEST_SUM, Fault, Job, Partition, choose_overflow_fault
 from fitplug_dask.persons.packing import Packing
 from fitplug_dask.persons.selection import Selection
 from fitplug_dask.persons.selection_check import check_selection_once
-from fitplug_dask.persons.shuffle import PersonJob, choose_buckets, divide_rows, split_partition
-from fitplug_dask.sharding import Consume, ShardJob, SparseCounts, add_up, count_shards
+from fitplug_dask.persons.shuffle import (
+    PersonJob,
+    RowStore,
+    choose_buckets,
+    divide_rows,
+    split_partition,
+)
+from fitplug_dask.sharding import ShardJob, Shards, SparseCounts, add_up, count_shards
 from fitplug_dask.workers import Runner
 
 Buckets: TypeAlias = "tuple[int, ...]"
@@ -30,51 +34,15 @@ Buckets: TypeAlias = "tuple[int, ...]"
 _BLOCK_ROWS = 2**16
 
 
-@dataclass(frozen=True, repr=False)
-class RowStore:
-    """Where the kept rows of each bucket are durable. Its functions are pickled.
-
-    Attributes:
-        write: `write(bucket, content)` makes the rows of a bucket durable, and may return a Fault.
-            If it ran before, on a worker that was lost, the rows that are there stay.
-        read: `read(bucket)` returns the content, or a Fault.
-    """
-
-    write: Callable[[int, bytes], Fault | None]
-    read: Callable[[int], bytes | Fault]
-
-    def __repr__(self) -> str:
-        return "RowStore()"
-
-
-@dataclass(frozen=True, repr=False)
-class KeepJob:
-    """What to keep of each person, and where.
-
-    Attributes:
-        persons: Which rows are kept.
-        store: Where they are stored.
-    """
-
-    persons: PersonJob
-    store: RowStore
-
-    def __repr__(self) -> str:
-        return f"KeepJob({self.persons.buckets} buckets)"
-
-
 def count_person_shards(
     job: Job,
     selection: Selection,
     partitions: Sequence[Partition],
-    slabs: Sequence[Slab],
-    consume: Consume,
+    shards: Shards,
     store: RowStore,
     *,
     client: Runner,
-    shared: Any,
     report: Report,
-    memory: int,
 ) -> list[Any]:
     """Count slabs of tables with at most k rows of each person; see `count_shards`.
 
@@ -82,13 +50,10 @@ def count_person_shards(
         job: What to count.
         selection: Which rows of each person are counted.
         partitions: The partitions of the rows.
-        slabs: The slabs.
-        consume: What the task of a slab does with its counts.
+        shards: The slabs. Rows of persons take as much memory between tasks as counts.
         store: Where the kept rows are stored meanwhile.
         client: What runs the tasks.
-        shared: What `consume` takes first.
         report: Called in this thread with what is done of the two exchanges, and of all.
-        memory: The most bytes of rows or counts that one process holds between tasks.
 
     Returns:
         The result of each slab.
@@ -98,12 +63,12 @@ def count_person_shards(
         FitplugError: The workers or the store fail.
     """
     sizes = [partition.rows for partition in partitions]
-    buckets = choose_buckets(job, sum(sizes), memory, client.threads)
-    keep = KeepJob(PersonJob(job, selection, buckets), store)
+    buckets = choose_buckets(job, sum(sizes), shards.memory, client.threads)
+    keep = PersonJob(job, selection, buckets, store)
     stored: Buckets = ()
     if partitions:
         stored = add_exchange(
-            Exchange(split_by_person, buckets, shared=keep, memory=memory),
+            Exchange(split_partition, buckets, shared=keep, memory=shards.memory),
             keep_buckets,
             join_buckets,
             partitions,
@@ -114,40 +79,32 @@ def count_person_shards(
     return count_shards(
         job,
         stored,
-        slabs,
-        consume,
+        shards,
         client=client,
         sizes=[1] * len(stored),
         split=partial(split_bucket, store.read),
-        shared=shared,
         report=_report_half(report, 1),
-        memory=memory,
     )
 
 
-def split_by_person(job: KeepJob, partition: Partition) -> Mapping[int, memoryview] | Fault:
-    """Return the records of the rows of one partition that may be kept, by bucket."""
-    return split_partition(job.persons, partition)
-
-
 def keep_buckets(
-    job: KeepJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
-) -> Buckets | Fault:
+    job: PersonJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
+) -> Buckets:
     """Store the rows that the persons of some buckets keep; return the buckets that have any.
 
     Raises:
         CheckError: The selection fails a check.
     """
     check_selection_once()
-    packing = Packing(job.persons.job)
+    assert job.store is not None
+    packing = Packing(job.job)
     stored = []
     for number, pieces in buckets:
         rows = packing.read_records(pieces.values())
         del pieces
-        words = rows.words[job.persons.selection.select_rows(rows)]
+        words = rows.words[job.selection.select_rows(rows)]
         if len(words):
-            if fault := job.store.write(number, _encode_words(words)):
-                return fault
+            job.store.write(number, _encode_words(words))
             stored.append(number)
     return tuple(stored)
 
@@ -158,14 +115,11 @@ def join_buckets(*results: Buckets) -> Buckets:
 
 
 def split_bucket(
-    read: Callable[[int], bytes | Fault], what: ShardJob, bucket: int
+    read: Callable[[int], bytes], what: ShardJob, bucket: int
 ) -> Mapping[int, SparseCounts] | Fault:
     """Return the counts of each slab over the kept rows of one bucket."""
-    content = read(bucket)
-    if isinstance(content, Fault):
-        return content
     packing = Packing(what.job)
-    words = _decode_words(content, len(packing.words))
+    words = _decode_words(read(bucket), len(packing.words))
     codes = packing.unpack(words)
     if len(words) > LARGEST_SUM // what.job.shares:
         return choose_overflow_fault(what.job.shares)

@@ -29,57 +29,48 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.counts import name_person
+from fitplug.domain import OUTSIDE, get_codec
 from fitplug.workload import AddRemove
-from fitplug_dask import loops
-from fitplug_dask.kernel import Job
-from fitplug_dask.persons.packing import KEY_BYTES, Field, Packing, Rows, Words, halve_key
+from fitplug_dask import compiled_loops as loops
+from fitplug_dask.encoding import CodeReader, ColumnEncoder
+from fitplug_dask.kernel import FolderCodes, Job, take_codes
+from fitplug_dask.persons.packing import (
+    KEY_BYTES,
+    Field,
+    Packing,
+    PersonHasher,
+    Rows,
+    Words,
+    concatenate_rows,
+    halve_key,
+)
 from fitplug_dask.workers import CheckError
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-class RecordGroups(Protocol):
-    """Says which rows of one person belong together."""
-
-    def identify_groups(self, words: Words) -> Words:
-        """Return what identifies the group of each row among those of its person.
-
-        Args:
-            words: The cells (n, w) of the rows, as `Packing` packs them.
-
-        Returns:
-            Numbers (n, g), which are equal for rows of one group.
-        """
-
-
 @dataclass(frozen=True)
-class CellGroups:
-    """A group is the rows in one cell, over all attributes that are counted together."""
-
-    def identify_groups(self, words: Words) -> Words:
-        return words
-
-
-@dataclass(frozen=True)
-class AttributeGroups:
-    """A group is the rows in one cell of an attribute, which may be that of all other values.
+class RecordGroups:
+    """Which rows of one person belong together: those in one cell.
 
     Attributes:
-        field: Where the packed cells have the attribute.
+        field: Where the packed cells have the attribute whose cells these are, one of which may be
+            that of all other values; None for cells over all attributes that are counted.
     """
 
-    field: Field
+    field: Field | None = None
 
     def identify_groups(self, words: Words) -> Words:
-        return self.field.read(words)[:, None]
+        """Return numbers (n, g), equal for rows of one group of a person, from cells (n, w)."""
+        return words if self.field is None else self.field.read(words)[:, None]
 
 
 def select_one_of_each_group(key: bytes, rows: Rows, groups: RecordGroups) -> npt.NDArray[np.int64]:
@@ -309,7 +300,79 @@ def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
         The groups of records; None if the limit says how many records, and nothing else.
     """
     if limit.distinct:
-        return CellGroups()
+        return RecordGroups()
     if limit.once_per is None:
         return None
-    return AttributeGroups(Packing(job).find_field(limit.once_per))
+    return RecordGroups(Packing(job).find_field(limit.once_per))
+
+
+_COMPACTED_ROWS = 2**21
+
+
+class RowCollector:
+    """Takes the batches of a partition, and holds the rows that may be kept."""
+
+    def __init__(self, job: Job, selection: Selection) -> None:
+        """Hold no rows."""
+        self._job, self._selection = job, selection
+        self._packing = Packing(job)
+        self._hasher = PersonHasher(selection.tag_key, len(selection.person))
+        self._readers: dict[str, CodeReader] = {}
+        self._filters: dict[str, ColumnEncoder] = {}
+        self._passing: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._room = 0
+        self._groups: list[Rows] = []
+        self._collected = self._compacted = 0
+
+    def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
+        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        self._make_room(batch.num_rows)
+        codes: dict[str, Any] = {}
+        for name in columns:
+            if name in self._readers:
+                codes[name] = self._readers[name].read(batch.column(name))
+        passing = self._passing[: batch.num_rows]
+        filters = [(name, encoder) for name, encoder in self._filters.items() if name in columns]
+        lookups = [encoder.make_lookup(batch.column(name)) for name, encoder in filters]
+        loops.locate(lookups, 0, passing)
+        persons = [batch.column(name) for name in self._selection.person]
+        tags, wanted = self._hasher.hash_persons(persons)
+        for column in codes.values():
+            wanted = wanted & (column != OUTSIDE)
+        wanted = wanted & (passing >= 0)
+        if wanted.all():
+            rows = batch.num_rows
+        else:
+            positions = np.flatnonzero(wanted)
+            rows, tags = len(positions), tags[positions]
+            codes = {name: column[positions] for name, column in codes.items()}
+            shared = take_codes(shared, positions)
+        self._groups.append(Rows(tags, self._packing.pack({**codes, **shared}, rows)))
+        self._collected += rows
+        # This is seldom enough to cost little, and often enough that persons of very many rows,
+        # such as those behind a placeholder, take no more memory than others.
+        if self._collected > max(_COMPACTED_ROWS, 2 * self._compacted):
+            collected = self.collect()
+            self._groups = [collected.take(self._selection.select_rows(collected))]
+            self._collected = self._compacted = len(self._groups[0].tags)
+
+    def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
+        """Refuse rows that no column distinguishes: the rows of persons have one."""
+        raise AssertionError("rows of persons need a column that identifies persons")
+
+    def collect(self) -> Rows:
+        """Return all rows that were taken and may be kept."""
+        if not self._groups:
+            none = np.zeros((0, len(self._packing.words)), dtype=np.uint64)
+            return Rows(np.zeros((0, 2), dtype=np.uint64), none)
+        return concatenate_rows(self._groups)
+
+    def _make_room(self, rows: int) -> None:
+        """Allocate the memory of batches of up to `rows` rows."""
+        if rows > self._room:
+            self._room = rows
+            attributes = self._job.attributes.items()
+            self._readers = {name: CodeReader(get_codec(a), rows) for name, a in attributes}
+            wanted = self._job.filters.items()
+            self._filters = {name: ColumnEncoder(get_codec(a), 0, OUTSIDE) for name, a in wanted}
+            self._passing = np.empty(rows, dtype=np.int64)

@@ -20,8 +20,7 @@ from fitplug.domain import Integers
 from fitplug_dask.encoding import compact_batch
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons.packing import Packing, siphash128
-from fitplug_dask.persons.row_collector import RowCollector
-from fitplug_dask.persons.selection import AttributeGroups, CellGroups, RecordGroups, Selection
+from fitplug_dask.persons.selection import RecordGroups, RowCollector, Selection
 from fitplug_dask.workers import CheckError
 
 Person: TypeAlias = str | int | None
@@ -80,9 +79,9 @@ def _find_fault() -> str | None:
         ):
             if (low.to_bytes(8, "little") + high.to_bytes(8, "little")).hex() != expected:
                 return "SipHash does not give the published test values"
-    by_year = AttributeGroups(Packing(_JOB).find_field("year"))
+    by_year = RecordGroups(Packing(_JOB).find_field("year"))
     cases: list[tuple[int, RecordGroups | None]]
-    cases = [(1, None), (2, None), (1, CellGroups()), (1, by_year)]
+    cases = [(1, None), (2, None), (1, RecordGroups()), (1, by_year)]
     for parts, groups in cases:
         names = tuple(f"person {part}" for part in range(parts))
         selection = Selection(names, _LIMIT, _KEY, _OTHER_KEY, groups)
@@ -157,7 +156,7 @@ def _select_plainly(
     for number, (_, tag, cell) in enumerate(sorted(ranked)):
         group = number
         if groups is not None:
-            group = cell if isinstance(groups, CellGroups) else cell % _YEARS
+            group = cell if groups.field is None else cell % _YEARS
         count = sum(row[:2] == tag for row in selected)
         if (tag, group) not in seen and count < _LIMIT:
             seen.add((tag, group))

@@ -9,16 +9,15 @@ disks encrypted, under keys that exist in memory only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fitplug.display import Report
-from fitplug_dask import loops
+from fitplug_dask import compiled_loops as loops
 from fitplug_dask.exchange import Exchange, add_exchange, measure_memory
-from fitplug_dask.files import CheckedFile
 from fitplug_dask.kernel import (
     LARGEST_SUM,
     Axis,
@@ -28,14 +27,12 @@ from fitplug_dask.kernel import (
     Partition,
     add_partial_counts,
     choose_overflow_fault,
-    cut_partitions,
     divide_records,
     make_empty_counts,
     read_partition,
 )
 from fitplug_dask.persons.packing import Packing, Words
-from fitplug_dask.persons.row_collector import RowCollector
-from fitplug_dask.persons.selection import Selection
+from fitplug_dask.persons.selection import RowCollector, Selection
 from fitplug_dask.persons.selection_check import check_selection_once
 from fitplug_dask.workers import Runner
 
@@ -47,6 +44,23 @@ _CROWDED_ROWS = 1000
 
 
 @dataclass(frozen=True, repr=False)
+class RowStore:
+    """Where the kept rows of each bucket are durable. Its functions are pickled.
+
+    Attributes:
+        write: `write(bucket, content)` makes the rows of a bucket durable. If it ran before, on a
+            worker that was lost, the rows that are there stay.
+        read: `read(bucket)` returns the content.
+    """
+
+    write: Callable[[int, bytes], None]
+    read: Callable[[int], bytes]
+
+    def __repr__(self) -> str:
+        return "RowStore()"
+
+
+@dataclass(frozen=True, repr=False)
 class PersonJob:
     """What to count, of which rows of each person.
 
@@ -54,11 +68,13 @@ class PersonJob:
         job: What to count.
         selection: Which rows are kept.
         buckets: The number of buckets, at most 2^16.
+        store: Where the rows that are kept are stored, if they are.
     """
 
     job: Job
     selection: Selection
     buckets: int
+    store: RowStore | None = None
 
     def __repr__(self) -> str:
         return f"PersonJob({self.buckets} buckets)"
@@ -129,22 +145,14 @@ def count_buckets(
         records += len(words)
         if records > most_records:
             return choose_overflow_fault(job.job.shares)
-        _count_rows(job.job, packing.unpack(words), len(words), counters)
+        codes = packing.unpack(words)
+        for joint, counter in zip(job.job.joints, counters, strict=True):
+            for cells, shares in divide_rows(job.job, joint, codes, len(words)):
+                if job.job.measures:
+                    loops.add_weights(counter, cells, shares)
+                else:
+                    loops.increment(counter, cells)
     return PartialCounts(tuple(counters), job.job.shares)
-
-
-def _count_rows(
-    job: Job,
-    codes: Mapping[str, Cells],
-    rows: int,
-    counters: list[Cells],
-) -> None:
-    for joint, counter in zip(job.joints, counters, strict=True):
-        for cells, shares in divide_rows(job, joint, codes, rows):
-            if job.measures:
-                loops.add_weights(counter, cells, shares)
-            else:
-                loops.increment(counter, cells)
 
 
 def divide_rows(
@@ -166,7 +174,6 @@ def divide_rows(
     return divide_records(cells, axes, np.ones(rows, dtype=np.int64))
 
 
-_PARTITION_ROWS = 2**20
 _BUCKET_ROWS = 2**16
 """The rows of a bucket that are grouped fastest: they stay in a core's cache."""
 
@@ -177,18 +184,6 @@ _FEWEST_ROWS = 2**14
 
 _COPIES = 4
 """How often a row is in memory while its bucket is counted: sent, joined, unpacked and sorted."""
-
-
-def cut_person_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
-    """Cut files into partitions whose rows fit in memory several times.
-
-    Args:
-        files: The files.
-        threads: The number of threads that read at once.
-    """
-    rows = sum(sum(file.rows) for file in files if not file.left_out)
-    # Tables do not matter: no partition is counted. `cut_partitions` makes three for each thread.
-    return cut_partitions(files, 1, max(threads, rows // (3 * _PARTITION_ROWS)))
 
 
 def count_by_person(

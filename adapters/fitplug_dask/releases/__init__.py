@@ -5,7 +5,6 @@ package hands the executor. The modules, each of which imports only those before
 
 | module | what it does |
 |---|---|
-| `failures` | tries again where a store fails, and turns errors into faults |
 | `counts` | says where exact counts are, stores those that no process holds, encrypted |
 | `executor` | tests every worker, then draws each part once and writes the parts of tables |
 | `releasing` | checks what the caller gives, and counts, here or on the workers: `release_source` |

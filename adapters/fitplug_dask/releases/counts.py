@@ -13,27 +13,27 @@ Tables and slabs are types of their own: no value of the counts decides which of
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fitplug.counts import Tables, seal_slab, seal_slabs
 from fitplug.domain import Domain
-from fitplug.errors import InputError
+from fitplug.errors import FitplugError, InputError
 from fitplug.families import PartedStrategy
 from fitplug.files import LocalPlace, Place
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug_dask.encryption import decrypt_long, encrypt_long
-from fitplug_dask.kernel import Fault
-from fitplug_dask.releases.failures import report_faults
 from fitplug_opendp.count_checks import (
     CountedRows,
     check_limit,
@@ -42,6 +42,37 @@ from fitplug_opendp.count_checks import (
     list_outside_attributes,
 )
 from fitplug_opendp.executor import ExactCounts
+from fitplug_opendp.staging import RETRY
+
+T = TypeVar("T")
+
+_LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG}
+_PAUSES = (0.1, 0.5, 2.0)
+
+
+def retry(act: Callable[[], T], place: object) -> T:
+    """Return what `act` returns. It is tried again if a store fails for a moment.
+
+    Args:
+        act: What may be done more than once.
+        place: Where it reads and writes, for people.
+
+    Raises:
+        FitplugError: It failed; the words name the place and what to do.
+    """
+    for pause in (*_PAUSES, None):
+        try:
+            return act()
+        except OSError as error:
+            if error.errno not in _LASTING and pause is not None:
+                time.sleep(pause)
+                continue
+            why = (error.strerror or "cannot be read or written").lower()
+            fault = f"{place}: {why}. {RETRY}"
+        except ImportError as error:
+            fault = f"a worker lacks a library: {error}"
+        break
+    raise FitplugError(fault)
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,19 +251,19 @@ def label_counts(nonce: bytes, cut: str) -> str:
     ]
 
 
-def keep_slab(store: CountStore, number: int, counts: IntArray) -> str | Fault:
+def keep_slab(store: CountStore, number: int, counts: IntArray) -> str:
     """Make the counts of a slab durable, in the task that has them, and return their seal."""
-    return report_faults(lambda: store.write_slab(number, counts), store.place)
+    return retry(lambda: store.write_slab(number, counts), store.place)
 
 
-def keep_rows(store: CountStore, number: int, content: bytes) -> Fault | None:
+def keep_rows(store: CountStore, number: int, content: bytes) -> None:
     """Make the rows durable that the persons of a bucket keep, in the task that has them."""
-    return report_faults(lambda: store.write_rows(number, content), store.place)
+    return retry(lambda: store.write_rows(number, content), store.place)
 
 
-def find_rows(store: CountStore, number: int) -> bytes | Fault:
+def find_rows(store: CountStore, number: int) -> bytes:
     """Read the rows that the persons of a bucket keep, in the task that counts them."""
-    return report_faults(lambda: store.read_rows(number), store.place)
+    return retry(lambda: store.read_rows(number), store.place)
 
 
 def _name_slab(number: int) -> str:
@@ -248,57 +279,29 @@ def _name_seals(seal: str, run: str) -> str:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SlabCounts(ABC):
+class SlabCounts:
     """The exact counts of a slab. They are confidential.
 
     Attributes:
         number: The number of the slab.
+        counts: The counts, with an axis for each attribute of the slab's table, which travel with
+            the task; or the seal of those that the task which counted them has stored.
     """
 
     number: int
+    counts: IntArray | str
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.number})"
+        return f"SlabCounts({self.number})"
 
-    @abstractmethod
-    def read(
-        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
-    ) -> IntArray | Fault:
-        """Return the counts, with an axis for each attribute of the slab's table."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class SentSlab(SlabCounts):
-    """Counts that travel with the task.
-
-    Attributes:
-        counts: The counts, with an axis for each attribute of the slab's table.
-    """
-
-    counts: IntArray
-
-    def read(
-        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
-    ) -> IntArray | Fault:
-        return self.counts
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class StoredSlab(SlabCounts):
-    """Counts that the task which counted them has stored.
-
-    Attributes:
-        seal: Their seal.
-    """
-
-    seal: str
-
-    def read(
-        self, store: CountStore | None, parted: PartedStrategy, domain: Domain
-    ) -> IntArray | Fault:
+    def read(self, store: CountStore | None, parted: PartedStrategy, domain: Domain) -> IntArray:
+        """Return the counts."""
+        counts = self.counts
+        if not isinstance(counts, str):
+            return counts
         assert store is not None
         shape = parted.slabs[self.number].shape_in(domain)
-        return report_faults(lambda: store.read_slab(self.number, self.seal, shape), store.place)
+        return retry(lambda: store.read_slab(self.number, counts, shape), store.place)
 
 
 class SplitCounts(ExactCounts):
@@ -353,7 +356,7 @@ class TableCounts(SplitCounts):
         slabs = {number: parted.slabs[number] for number in numbers}
         marginals = {slab.names: self._tables.marginal(slab.names) for slab in slabs.values()}
         return [
-            SentSlab(number, marginals[slab.names][slab.index]) for number, slab in slabs.items()
+            SlabCounts(number, marginals[slab.names][slab.index]) for number, slab in slabs.items()
         ]
 
 
@@ -385,4 +388,4 @@ class StoredCounts(SplitCounts):
         return ()
 
     def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
-        return [StoredSlab(number, self._seals[number]) for number in numbers]
+        return [SlabCounts(number, self._seals[number]) for number in numbers]

@@ -40,8 +40,7 @@ from fitplug.releases import (
 from fitplug.sensitivity import AnswerPath
 from fitplug_dask.exchange import Exchange, run_exchange
 from fitplug_dask.kernel import Fault
-from fitplug_dask.releases.counts import CountStore, SlabCounts, SplitCounts
-from fitplug_dask.releases.failures import report_faults
+from fitplug_dask.releases.counts import CountStore, SlabCounts, SplitCounts, retry
 from fitplug_dask.workers import COUNTING_PACKAGES, Runner
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource, check_sampler_for, draw_part
 from fitplug_opendp.output import Output
@@ -159,16 +158,14 @@ def answer_in_parts(plan: Plan, parted: PartedStrategy, report: Report = ignore)
     return AnswerPath(plan, plan.tables, answer)
 
 
-def split_counts(job: ReleaseJob, given: SlabCounts) -> Mapping[int, Any] | Fault:
+def split_counts(job: ReleaseJob, given: SlabCounts) -> Mapping[int, Any]:
     """Split the exact counts of a slab by the parts that are missing."""
     counts = given.read(job.counts, job.parted, job.plan.domain)
-    if isinstance(counts, Fault):
-        return counts
     pieces = job.parted.split_counts(given.number, counts)
     return {part: pieces[part] for part in pieces if part in job.missing}
 
 
-def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> DurablePart | Fault:
+def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> DurablePart:
     """Draw the answers of a part and make them durable, unless they are durable already.
 
     Args:
@@ -178,7 +175,7 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
             when the run began.
 
     Returns:
-        What is durable now, or why nothing is.
+        What is durable now.
     """
     folder, size = job.staging.place, int(job.parted.sizes[part])
 
@@ -187,7 +184,7 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
         part_file = find_answers_part(folder, part, size)
         return None if part_file is None else DurablePart(part_file.bytes, part_file.digest)
 
-    durable = report_faults(find, job.staging.output)
+    durable = retry(find, job.staging.output)
     if durable is not None:
         return durable
     noise_std = job.plan.noise_std
@@ -200,41 +197,29 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
             return exact
         return draw_part(exact, noise_std, job.run)
 
-    noisy = report_faults(draw, job.staging.output)
-    if isinstance(noisy, Fault):
-        return noisy
+    noisy = retry(draw, job.staging.output)
     # One draw for all tries: a store may have taken the first although it reported a failure.
-    written = report_faults(lambda: write_answers_part(folder, part, noisy), job.staging.output)
-    if isinstance(written, Fault):
-        return written
+    written = retry(lambda: write_answers_part(folder, part, noisy), job.staging.output)
     clamped = may_be_clamped(noisy, noise_std) if written.is_mine else False
     return DurablePart(written.bytes, written.digest, clamped)
 
 
-_CUT_OTHERWISE = Fault(
-    "another version of fitplug drew the answers of this release. Finish it with that version; "
-    "nothing more will be charged.",
-    of_data=False,
-)
-
-
-def split_answers(job: TablesJob, part: int) -> Mapping[int, Any] | Fault:
+def split_answers(job: TablesJob, part: int) -> Mapping[int, Any]:
     """Split the noisy answers of a part by the outputs that need them."""
     answers = job.release.answers
     assert isinstance(answers, PartedAnswers)
     # Answers that are made may be those of an earlier version, which may have cut them otherwise.
     place = describe_place(job.release_job.parted.place(part))
     if part >= len(answers.parts) or answers.parts[part].place != place:
-        return _CUT_OTHERWISE
-    noisy = report_faults(lambda: answers.read_part(part), job.release_job.staging.output)
-    if isinstance(noisy, Fault):
-        return noisy
+        raise FitplugError(
+            "another version of fitplug drew the answers of this release. Finish it with that "
+            "version; nothing more will be charged."
+        )
+    noisy = retry(lambda: answers.read_part(part), job.release_job.staging.output)
     return job.release_job.parted.split_answers(part, noisy)
 
 
-def write_estimates(
-    job: TablesJob, output: int, pieces: Mapping[int, AnyArray]
-) -> TablePart | Fault:
+def write_estimates(job: TablesJob, output: int, pieces: Mapping[int, AnyArray]) -> TablePart:
     """Estimate what an output has, and write it as a part of its table."""
     estimates = job.release_job.parted.estimate(output, pieces)
     folder = job.release_job.staging.place
@@ -249,7 +234,7 @@ def write_estimates(
             confidence=job.confidence,
         )
 
-    return report_faults(write, job.release_job.staging.output)
+    return retry(write, job.release_job.staging.output)
 
 
 @dataclass(frozen=True)
@@ -377,4 +362,8 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
                 "all workers see under the same path."
             ) from None
 
-    return report_faults(check, place)
+    try:
+        retry(check, place)
+    except FitplugError as error:
+        return Fault(str(error), of_data=False)
+    return None

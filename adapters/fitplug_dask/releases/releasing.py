@@ -35,6 +35,7 @@ from fitplug_dask.releases.counts import (
 )
 from fitplug_dask.releases.executor import PIECES_BYTES, RELEASE_PACKAGES, PartedExecutor
 from fitplug_dask.request import check_client, check_libraries
+from fitplug_dask.sharding import Shards
 from fitplug_dask.sources import Options
 from fitplug_dask.workers import open_runner, read_timeout
 from fitplug_opendp.count_checks import CountedRows
@@ -131,10 +132,7 @@ class RowCounting:
             seals = count_slabs(
                 source,
                 self.executor.plan,
-                self.executor.parted.slabs,
-                keep_slab,
-                shared=store,
-                memory=PIECES_BYTES,
+                Shards(self.executor.parted.slabs, keep_slab, store, PIECES_BYTES),
                 rows=RowStore(partial(keep_rows, store), partial(find_rows, store)),
                 **keywords,
             )

@@ -175,14 +175,6 @@ class PeriodFolders:
         width = len(str(self.count))
         return self.folder / f"period-{index + 1:0{width}}"
 
-    def open_hidden(self) -> None:
-        """Make the hidden folder.
-
-        Raises:
-            OSError: It cannot be made.
-        """
-        self.hidden.path.mkdir(mode=0o700, exist_ok=True)
-
     def find_later(self, index: int) -> Path | None:
         """Find something that is made only after a period is drawn; None if there is nothing."""
         later = range(index + 1, self.count)

@@ -21,7 +21,6 @@ from fitplug.families import may_be_clamped
 from fitplug.ledger import DrawRequest, Entry, Ledger, ReleaseCharges, StagedCharge
 from fitplug.releases import (
     AnswersPart,
-    PartialRelease,
     Period,
     PeriodAnswers,
     join_periods,
@@ -137,8 +136,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             InputError: Sealed counts are damaged, or not those that answers were drawn from.
             OSError: A file cannot be written.
         """
-        self.folders.open_hidden()
-        earlier = [self._read_earlier(index) for index in range(self.index)]
+        self.folders.hidden.path.mkdir(mode=0o700, exist_ok=True)
+        earlier = [self._read_sealed(index, drawn) for index, drawn in enumerate(self.earlier)]
         if self.sealed.has(self.index):
             newest = self.sealed.read(self.index)
         else:
@@ -197,7 +196,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             )
         if staged is None or (stage is not None and stage.state == "drawn"):
             return replace(self, staged=staged)
-        self._check_seal(self._read_staged(staged))
+        self._read_sealed(self.index, self._read_staged(staged))
         # The charge of the series paid for them. An older ledger may lack the draw.
         draw = self._begin_draw() if self.charge is None else self.charge
         return replace(self, charge=draw, staged=staged)
@@ -210,7 +209,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
                 counts, or these are missing or damaged.
         """
         try:
-            self._check_seal(answers)
+            self._read_sealed(self.index, answers)
         except InputError as error:
             raise FitplugError(
                 f"{self} was released, but the ledger {self.series_charge.ledger.path} does "
@@ -267,9 +266,9 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
     def _write(self, staged: StagedAnswers) -> PeriodAnswers:
         answers = self._read_staged(staged)
         record = self.folders.record
-        release = join_answers(
-            self.noise_source, record, [*self.earlier, answers], self._get_entry()
-        )
+        drawn, entry = [*self.earlier, answers], self._get_entry()
+        rho = self.noise_source.rho
+        release = join_periods(self.plan, record.periods, drawn, rho=rho, entry=entry)
         with log_duration("publish"):
             self.folders.publish(release, staged.staging, staged.digest, record.confidence)
             assert self.charge is not None
@@ -295,41 +294,16 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         assert self.period is not None
         return read_period_answers(staged.staging.place, self.plan, self.period)[0]
 
-    def _read_earlier(self, index: int) -> PeriodCounts:
+    def _read_sealed(self, index: int, drawn: PeriodAnswers) -> PeriodCounts:
         """Read the sealed counts of a period that is drawn.
 
         Raises:
-            InputError: They are not those that its answers were drawn from.
+            InputError: They are missing or damaged, or not those that its answers were drawn from.
         """
         counts = self.sealed.read(index)
-        if self.earlier[index].seal != self.sealed.seal(index, counts):
-            raise _make_other_counts_error(index)
+        if drawn.seal != self.sealed.seal(index, counts):
+            raise InputError(
+                f"the sealed counts of period {index + 1} are not the counts its answers were "
+                "drawn from. Restore the files."
+            )
         return counts
-
-    def _check_seal(self, drawn: PeriodAnswers) -> None:
-        """Raise InputError unless answers were drawn from the sealed counts, which are there."""
-        if drawn.seal != self.sealed.seal(self.index, self.sealed.read(self.index)):
-            raise _make_other_counts_error(self.index)
-
-
-def join_answers(
-    noise_source: NoiseSource,
-    record: SeriesRecord,
-    drawn: Sequence[PeriodAnswers],
-    entry: Entry | None,
-) -> PartialRelease:
-    """Join the answers of the first periods of a series to what is released so far."""
-    return join_periods(
-        noise_source.plan,
-        record.periods,
-        drawn,
-        rho=noise_source.rho,
-        entry=entry,
-    )
-
-
-def _make_other_counts_error(index: int) -> InputError:
-    return InputError(
-        f"the sealed counts of period {index + 1} are not the counts its answers were drawn "
-        "from. Restore the files."
-    )

@@ -22,6 +22,7 @@ from fitplug.releases import (
     PeriodAnswers,
     Release,
     check_period_tables,
+    join_periods,
 )
 from fitplug_dask.counting import count
 from fitplug_dask.series.counts import list_period_tables
@@ -30,7 +31,6 @@ from fitplug_dask.series.period import (
     PeriodExecutor,
     PeriodPublication,
     SeriesCharge,
-    join_answers,
     name_draw,
 )
 from fitplug_opendp.count_checks import check_are_tables
@@ -147,7 +147,8 @@ class Series:
                 if len(self._read_answers()) <= index:  # another process may have drawn it
                     raise
         released = self.read()
-        self._remove_if_over(released)
+        if released.is_complete:
+            self._end()
         return released
 
     def close(self) -> None:
@@ -256,7 +257,7 @@ class Series:
     def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
         """Join the answers of the first periods."""
         entry = None if self.charge is None else self.charge.read().entry
-        return join_answers(self.noise_source, self.record, drawn, entry)
+        return join_periods(self.plan, self.record.periods, drawn, rho=self.rho, entry=entry)
 
     def _count(self, data: Source | Tables | Callable[[], Tables] | Any) -> Tables:
         """Count rows, and keep no more of each person than the unit of privacy says."""
@@ -272,11 +273,6 @@ class Series:
         if source.person is None:
             return count(source, wanted)
         return count(source, wanted, unit=self.plan.unit)
-
-    def _remove_if_over(self, released: PartialRelease) -> None:
-        """Remove what is confidential if the last period is drawn."""
-        if released.is_complete:
-            self._end()
 
     def _end(self) -> None:
         """Enter that no period will be drawn any more, and remove what is confidential."""

@@ -4,12 +4,7 @@ Nothing here reads a row of a file, and nothing here imports Dask or PyArrow bef
 """
 
 from fitplug_dask.sources.catalog import find_files
-from fitplug_dask.sources.library_tables import SHARES
-from fitplug_dask.sources.locations import (
-    Location,
-    describe_local_state,
-    open_stored_blocks,
-)
+from fitplug_dask.sources.locations import BlockReader, Location
 from fitplug_dask.sources.source_files import (
     LIBRARY_FORMATS,
     TEXT_FORMATS,
@@ -30,8 +25,8 @@ from fitplug_dask.sources.stores import (
 
 __all__ = [
     "LIBRARY_FORMATS",
-    "SHARES",
     "TEXT_FORMATS",
+    "BlockReader",
     "ChangedError",
     "FolderKey",
     "Format",
@@ -41,10 +36,8 @@ __all__ = [
     "State",
     "StoreError",
     "StoredColumn",
-    "describe_local_state",
     "find_files",
     "find_remaining",
     "get_request_pool",
-    "open_stored_blocks",
     "unpack_rows",
 ]

@@ -143,7 +143,7 @@ def _find_library_rows(find: Callable[[Any], list[SourceFile]], source: Any) -> 
     raise DataError(fault)
 
 
-def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceFile]:
+def _find_by_path(source: Paths, options: Options | None) -> list[SourceFile]:
     """Find the files that `source` means.
 
     Args:
@@ -159,12 +159,7 @@ def _find_by_path(source: Paths, options: Options | None = None) -> list[SourceF
         DataError: An entry means no file, a file is found twice (its rows would count twice), or
             the files are of several formats.
     """
-    if isinstance(source, (str, Path)):
-        given: list[str | Path] = [source]
-    elif isinstance(source, Sequence) and all(isinstance(s, (str, Path)) for s in source):
-        given = list(source)
-    else:
-        raise DataError(f"the data must be a path or a list of paths, not {type(source).__name__}")
+    given = [source] if isinstance(source, (str, Path)) else source
     if not given:
         raise DataError("the list of data files is empty. Name at least one file or folder.")
     urls = list(dict.fromkeys(url for url in map(str, given) if is_url(url)))

@@ -30,9 +30,6 @@ from fitplug_dask.sources.stores import UNTRACKED, State
 OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
 """From the names of columns to the batches of Arrow that hold them."""
 
-SHARES = 64
-"""How many tasks at most pull from a stream at once."""
-
 _BATCH_ROWS = 2**17
 
 _numbers = itertools.count(1)
@@ -45,11 +42,17 @@ class LibraryLocation:
         path: What they are called in messages.
         options: None, as they lie in no store that is asked here.
         listed: None, as no store listed them.
+        schema: The Arrow schema; None if not even the names are known before rows are read.
+        shares: The parts that tasks read at once.
+        unchecked: Whether the types of the columns are known only when rows are read.
     """
 
     path: str
     options = None
     listed = None
+    schema: Any
+    shares = 1
+    unchecked = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -60,12 +63,9 @@ class LibraryLocation:
 
 
 class SharedStream(LibraryLocation):
-    """The location of a table that is read as a stream, by several threads at once.
+    """The location of a table that is read as a stream, by several threads at once."""
 
-    Attributes:
-        path: What the table is called in messages, with a number of its own.
-        schema: The Arrow schema.
-    """
+    shares = 64
 
     def __init__(self, called: str, schema: Any, open_batches: OpenBatches) -> None:
         """Prepare a stream, which is opened when the first batch is pulled.
@@ -91,7 +91,7 @@ class SharedStream(LibraryLocation):
         When all shares have seen the end, the next one to pull begins a new reading.
 
         Args:
-            share: The number of the share, below SHARES.
+            share: The number of the share.
             columns: The columns to read. If there are none, batches hold one that counts rows.
         """
         wanted = list(columns) or self.schema.names[:1]
@@ -102,7 +102,7 @@ class SharedStream(LibraryLocation):
                 batch = None if self._ended else next(self._batches, None)
                 if batch is None:
                     self._ended.add(share)
-                    if len(self._ended) == SHARES:
+                    if len(self._ended) == self.shares:
                         self._batches, self._ended = None, set()
                     return
             yield batch
@@ -310,13 +310,14 @@ class DaskPartition(LibraryLocation):
     Attributes:
         path: What the partition is called in messages.
         delayed: A Delayed of Dask whose value is a frame of pandas, Polars or Arrow.
-        columns: What each column holds: "strings", "integers", or "" if that is known only when
-            rows are read. None if the columns are not known before.
+        schema: What each column holds: text, integers, or null if that is known only when rows are
+            read.
     """
 
     path: str
     delayed: Any
-    columns: Mapping[str, str] | None
+    schema: Any
+    unchecked = True
 
     def compute(self) -> Any:
         """Compute the frame, in this thread or, within a task of a cluster, on the cluster."""
@@ -341,15 +342,18 @@ def find_dask_partitions(source: Any) -> list[SourceFile]:
     Raises:
         DataError: It is another collection of Dask.
     """
+    import pyarrow as pa
     from dask.delayed import Delayed
 
-    columns: dict[str, str] | None = None
+    schema: Any = None
     if isinstance(source, Delayed):
         delayed = [source]
     elif isinstance(source, Sequence):
         delayed = list(source)
     elif hasattr(source, "to_delayed") and hasattr(source, "columns"):
-        columns = {str(name): _classify_dtype(dtype) for name, dtype in source.dtypes.items()}
+        schema = pa.schema(
+            [(str(name), _classify_dtype(dtype)) for name, dtype in source.dtypes.items()]
+        )
         delayed = list(source.to_delayed())
     else:
         raise DataError(
@@ -359,18 +363,21 @@ def find_dask_partitions(source: Any) -> list[SourceFile]:
         SourceFile(
             f"partition {number}",
             (),
-            DaskPartition(f"partition {number}", _cull(one, Delayed), columns),
+            DaskPartition(f"partition {number}", _cull(one, Delayed), schema),
             Format.DELAYED,
         )
         for number, one in enumerate(delayed)
     ]
 
 
-def _classify_dtype(dtype: Any) -> str:
+def _classify_dtype(dtype: Any) -> Any:
     """Return what a column of pandas holds by its type alone."""
+    import pyarrow as pa
+
     if getattr(dtype, "kind", "") in ("i", "u"):
-        return "integers"
-    return "strings" if getattr(dtype, "na_value", None) is not None and dtype == "string" else ""
+        return pa.int64()
+    is_text = getattr(dtype, "na_value", None) is not None and dtype == "string"
+    return pa.large_string() if is_text else pa.null()
 
 
 def _cull(one: Any, make: Any) -> Any:

@@ -74,7 +74,8 @@ class Location:
             FileNotFoundError: The store does not have the file.
         """
         if self.options is None:
-            return describe_local_state(os.stat(self.path))  # noqa: PTH116 (a plain path)
+            now = os.stat(self.path)  # noqa: PTH116 (a plain path)
+            return now.st_size, f"mtime={now.st_mtime_ns} ctime={now.st_ctime_ns}"
         options = self.options
 
         def ask() -> State:
@@ -113,7 +114,9 @@ class Location:
         if self.options is None:
             return open(self.path, "rb")  # noqa: PTH123 (the caller closes it)
         stored = self.store(self.read_state() if state is None else state)
-        return open_stored_file(stored, sequential=sequential)
+        if sequential:
+            return io.BufferedReader(_SequentialReader(stored), _BLOCK_BYTES)
+        return io.BufferedReader(_RangeReader(stored), _RANDOM_ACCESS_BYTES)
 
 
 def locate(path: str, options: Options | None) -> Location:
@@ -123,26 +126,6 @@ def locate(path: str, options: Options | None) -> Location:
     if path.startswith("file:") and not path.startswith("file://"):
         path = path.removeprefix("file:")
     return Location(str(Path(strip_local_scheme(path)).absolute()))
-
-
-def describe_local_state(now: os.stat_result) -> State:
-    """Return the size and the stamp of a local file."""
-    return now.st_size, f"mtime={now.st_mtime_ns} ctime={now.st_ctime_ns}"
-
-
-def open_stored_file(stored: StoredObject, *, sequential: bool) -> Any:
-    """Open a file in a store for reading from the beginning to the end, or at any offset."""
-    if sequential:
-        return io.BufferedReader(_SequentialReader(stored), _BLOCK_BYTES)
-    return io.BufferedReader(_RangeReader(stored), _RANDOM_ACCESS_BYTES)
-
-
-def open_stored_blocks(stored: StoredObject, block: int) -> Any:
-    """Open a file in a store for reading regions of it in turns, each in blocks of so many bytes.
-
-    Reading fewer bytes ends a region.
-    """
-    return _BlockReader(stored, block)
 
 
 class _RangeReader(io.RawIOBase):
@@ -172,8 +155,11 @@ class _RangeReader(io.RawIOBase):
         return len(read)
 
 
-class _BlockReader(_RangeReader):
-    """A file in a store, where the block behind each that is read is requested ahead."""
+class BlockReader(_RangeReader):
+    """A file in a store, read in regions by turns, each in blocks of so many bytes.
+
+    The block behind each that is read is requested ahead; reading fewer bytes ends a region.
+    """
 
     def __init__(self, stored: StoredObject, block: int) -> None:
         super().__init__(stored)

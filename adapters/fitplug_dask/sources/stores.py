@@ -17,7 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -59,38 +61,36 @@ class StoreError(Exception):
     """A file in a store cannot be read. The text completes a sentence that begins with its path.
 
     Attributes:
+        fault: The text, unless another is given.
         raised: The name of the exception of the store's client, "" if there was none.
     """
 
-    def __init__(
-        self, fault: str = "cannot be read. Check the URL and storage_options.", raised: str = ""
-    ) -> None:
-        super().__init__(fault)
+    fault = "cannot be read. Check the URL and storage_options."
+
+    def __init__(self, fault: str | None = None, raised: str = "") -> None:
+        super().__init__(fault or self.fault)
         self.raised = raised
 
 
 class AccessError(StoreError):
     """The store refuses the credentials, or there are none."""
 
-    def __init__(self) -> None:
-        super().__init__("cannot be accessed. Check the credentials in storage_options.")
+    fault = "cannot be accessed. Check the credentials in storage_options."
 
 
 class ChangedError(StoreError):
     """The store holds another content than that of the snapshot."""
 
-    def __init__(self) -> None:
-        super().__init__("changed during the count. Count again when nothing writes to it.")
+    fault = "changed during the count. Count again when nothing writes to it."
 
 
 class UnansweredError(StoreError):
     """Requests failed in a way that may not happen again, and so did further attempts."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "cannot be read now: its store repeatedly failed to answer. The file itself may be "
-            "fine. Count again later."
-        )
+    fault = (
+        "cannot be read now: its store repeatedly failed to answer. The file itself may be fine. "
+        "Count again later."
+    )
 
 
 class ShortAnswerError(UnansweredError):
@@ -100,10 +100,7 @@ class ShortAnswerError(UnansweredError):
 class RangesError(StoreError):
     """The server answers no requests for ranges."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "cannot be read in parts, because its server sends whole files only. Use a local copy."
-        )
+    fault = "cannot be read in parts, because its server sends whole files only. Use a local copy."
 
 
 _MEANINGS: Mapping[str, Callable[[], StoreError]] = {
@@ -263,6 +260,7 @@ class FileSystemStore:
     """
 
     system: Any
+    has_listings = True
 
     def read_state(self, path: str) -> State:
         self.system.invalidate_cache(path)
@@ -284,10 +282,6 @@ class FileSystemStore:
     def make_url(self, path: str) -> str:
         url: str = self.system.unstrip_protocol(path)
         return url
-
-    @property
-    def has_listings(self) -> bool:
-        return True
 
     def _describe(self, path: str, described: Mapping[str, Any]) -> State:
         if described["size"] is None:
@@ -341,17 +335,12 @@ class StoredObject:
         """
         if end <= start:
             return b""
-        for attempt in range(1, _SHORT_ANSWERS + 1):
-            try:
-                return guard_secrets(self._request(start, end))
-            except ShortAnswerError:
-                if attempt == _SHORT_ANSWERS:
-                    raise
+        read = partial(self.store.read_range, self.path, start, end, self.size, self.tag)
+        for attempt in range(1, _SHORT_ANSWERS):
+            with suppress(ShortAnswerError):
+                return guard_secrets(read)
             time.sleep(_WAIT_SECONDS * attempt)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _request(self, start: int, end: int) -> Callable[[], bytes]:
-        return lambda: self.store.read_range(self.path, start, end, self.size, self.tag)
+        return guard_secrets(read)
 
 
 def find_tag(stamp: str) -> str | None:

@@ -109,46 +109,15 @@ def list_workers(client: Any) -> dict[str, WorkerState]:
     return ask(client, partial(read_workers, client))
 
 
-class WorkerWatch:
-    """Notices that a cluster has had nothing that runs tasks for too long."""
-
-    def __init__(self, client: Any) -> None:
-        """Look at nothing yet.
-
-        Args:
-            client: The client.
-        """
-        self._client = client
-        self._idle_since: float | None = None
-
-    def check(self) -> None:
-        """Look at the workers; this is called while no task ends.
-
-        Raises:
-            FitplugError: The scheduler does not answer, or for the time allowed there has been no
-                worker, or only workers that Dask has paused and that run nothing.
-        """
-        why, remedy = self._find_obstacle()
-        now = time.monotonic()
-        if not why:
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = now
-        elif now - self._idle_since > read_timeout():
-            raise FitplugError(
-                f"for {read_timeout():g} s, the cluster had {why}, so counting could not "
-                f"finish. {remedy} and count again."
-            )
-
-    def _find_obstacle(self) -> tuple[str, str]:
-        """Return why no task can run now, and what to do; empty texts if one can."""
-        workers = list_workers(self._client).values()
-        if not workers:
-            return "no worker", "Start workers"
-        # Dask pauses a worker at 80% of its memory; the tasks that it runs go on.
-        if all(worker.is_paused and not worker.is_busy for worker in workers):
-            return "only workers that Dask paused because of low memory", "Give them more memory"
-        return "", ""
+def _find_obstacle(client: Any) -> tuple[str, str]:
+    """Return why no task can run now, and what to do; empty texts if one can."""
+    workers = list_workers(client).values()
+    if not workers:
+        return "no worker", "Start workers"
+    # Dask pauses a worker at 80% of its memory; the tasks that it runs go on.
+    if all(worker.is_paused and not worker.is_busy for worker in workers):
+        return "only workers that Dask paused because of low memory", "Give them more memory"
+    return "", ""
 
 
 def await_result(client: Any, future: Any) -> Any:
@@ -203,10 +172,21 @@ def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
     """Wait for the next element of a queue.
 
     Raises:
-        FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
+        FitplugError: The scheduler does not answer, or for the time allowed there has been no
+            worker, or only workers that Dask has paused and that run nothing.
     """
-    watch = WorkerWatch(client)
+    idle_since: float | None = None
     while True:
         with contextlib.suppress(queue.Empty):
             return ends.get(timeout=_IDLE_SECONDS)
-        watch.check()
+        why, remedy = _find_obstacle(client)
+        now = time.monotonic()
+        if not why:
+            idle_since = None
+        elif idle_since is None:
+            idle_since = now
+        elif now - idle_since > read_timeout():
+            raise FitplugError(
+                f"for {read_timeout():g} s, the cluster had {why}, so counting could not "
+                f"finish. {remedy} and count again."
+            )

@@ -23,14 +23,9 @@ class Selection:
 # fitplug_dask.persons.selection
 
 
-class CellGroups:
+class RecordGroups:
     def identify_groups(self, words):
-        return words
-
-
-class AttributeGroups:
-    def identify_groups(self, words):
-        return self.field.read(words)[:, None]
+        return words if self.field is None else self.field.read(words)[:, None]
 
 
 def select_one_of_each_group(key, rows, groups):
