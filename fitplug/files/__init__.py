@@ -12,6 +12,8 @@ from fitplug.files.archive import (
 )
 from fitplug.files.folders import (
     fill_new_folder,
+    lock_folder,
+    make_folder,
     make_partial_folder,
     move_into_place,
     replace_file,
@@ -59,6 +61,8 @@ __all__ = [
     "hash_content",
     "import_library",
     "is_url",
+    "lock_folder",
+    "make_folder",
     "make_partial_folder",
     "move_into_place",
     "open_object_store",

@@ -145,6 +145,7 @@ class Series:
                 publication.publish(lambda: publication.seal_counts(lambda: self._count(data)))
             except FitplugError:
                 if len(self._read_answers()) <= index:  # another process may have drawn it
+                    self._check_open()
                     raise
         released = self.read()
         self._remove_if_over(released)
@@ -229,7 +230,7 @@ class Series:
             if period.state in ("new", "charged"):
                 break
             with report_write_errors(self.folder, RETRY):
-                drawn.append(period.find_staged().finish())
+                drawn.append(period.find_staged().publish())
         return drawn
 
     def _prepare(
@@ -274,8 +275,8 @@ class Series:
         return count(source, wanted, unit=self.plan.unit)
 
     def _remove_if_over(self, released: PartialRelease) -> None:
-        """Remove what is confidential if the last period is drawn."""
-        if released.is_complete:
+        """Remove what is confidential if no period will be drawn any more."""
+        if released.is_complete or (self.charge and self.charge.read().stage.state == "published"):
             self._end()
 
     def _end(self) -> None:
