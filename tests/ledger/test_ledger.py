@@ -86,7 +86,7 @@ def drive(script: str, path: Path, *arguments: str) -> list[Any]:
         [sys.executable, "-c", DRIVER + script, str(path), *arguments],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=3600,
         env={**os.environ, "PYTHONPATH": root},
     )
     assert ran.returncode == 0, ran.stderr
