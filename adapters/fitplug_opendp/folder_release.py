@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from fitplug.errors import AlreadyReleased, FitplugError, InputError, KeyTaken, OverBudget
-from fitplug.ledger import ChargeRequest, Ledger, ReleaseCharges, StagedCharge
+from fitplug.ledger import ChargeRequest, Ledger, ReleaseCharges, StagedCharge, hash_values
 from fitplug.releases import (
     Release,
     check_names,
@@ -112,6 +113,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
         files = files or ReleaseFiles(request.ledger)
         files.check(request.plan)
         noise_source = NoiseSource.from_plan(request.plan)
+        # A run removes what others left of the same request, which only a ledger recognises.
+        owner = hash_values(request.plan.digest, request.key)[:8] if request.ledger else ""
         made = cls(
             ledger=request.ledger,
             noise_source=noise_source,
@@ -120,6 +123,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
             ledger_request=request.make_ledger_request(noise_source.charged, output.text),
             output=output,
             files=files,
+            run=owner + secrets.token_hex(8),
         )
         with output.remove_probes_after(made.run):
             return made.check()
@@ -142,8 +146,11 @@ class FolderPublication(Publication[C, PublishedRelease]):
             return True
 
     def find_charge(self) -> FolderPublication[C]:
-        ledger = self.ledger
-        charge = find_charge(ledger, self.ledger_request)
+        ledger, charge = self.ledger, None
+        if ledger is not None and self.charge is not None:
+            # Without a key, the request is no retry of this charge once it is published.
+            charge = ReleaseCharges(ledger).read(self.charge.entry)
+        charge = charge or find_charge(ledger, self.ledger_request)
         if charge is None or ledger is None:
             return self
         stage = charge.stage
@@ -236,6 +243,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
         self._check_not_taken()
         if self.charge is None:
             self._check_room()  # counts that are stored beside it took some
+            if not self.output.list_local() and self.find_charge().charge is None:
+                self.output.check_empty()  # another release may have begun there
 
     def _begin(self, charges: ReleaseCharges, counts: C) -> StagedCharge:
         """Charge the ledger, and store the plan before, as another machine may design another."""
@@ -244,15 +253,19 @@ class FolderPublication(Publication[C, PublishedRelease]):
         try:
             with report_write_errors(plan_file, "Nothing was charged. Make its folder writable."):
                 self.plan.save(plan_file)
-            return charges.begin(self.ledger_request, counts.published_seal, seal=counts.seal)
+            begun = charges.begin(self.ledger_request, counts.published_seal, seal=counts.seal)
         except BaseException:
             if not self.is_charged():
                 remove_unfinished_plan(plan_file)
             raise
+        if begun.entry.folder != self.output.text:  # its plan is there under another name
+            remove_unfinished_plan(plan_file)
+        return begun
 
     def _stage(self) -> Staging:
         is_shared = self.charge is None or self.is_resumed
-        return self.output.stage(self.label, self.executor.cut, None if is_shared else self.run[:8])
+        run = None if is_shared else self.run[-8:]
+        return self.output.stage(self.label, self.executor.cut, run)
 
     def _locate(self, staged: StagedAnswers) -> str | None:
         return Output(staged.staging.output).text
@@ -302,7 +315,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
     def _remove_leftovers(self, output: Output) -> None:
         """Remove what all runs left here, and at the output that an earlier try named."""
         for one in {self.output.text: self.output, output.text: output}.values():
-            one.remove_staged(self.label)
+            one.remove_staged(self.label, self.run)
         if self.ledger is not None:
             remove_unfinished_plan(self._locate_plan(self.ledger))
 

@@ -10,16 +10,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.files import LocalPlace, Place, StorePlace, open_place, set_aside
+from fitplug.files import LocalPlace, Place, StorePlace, make_folder, open_place, set_aside
 from fitplug.ledger import Stage
 from fitplug.plan import Plan
 from fitplug.releases import ANSWER_PARTS, PLAN, Period, Release, publish_folder, read_digest
 from fitplug_opendp.staging import (
     MARK,
-    RETRY,
     StagedAnswers,
     Staging,
     encode_path,
@@ -97,12 +97,13 @@ class Output:
         """Return a hidden folder for files that show whether workers read what is written here.
 
         Args:
-            run: What distinguishes this run from others, which may remove their own folders.
+            run: What distinguishes this run from others. Its first 8 characters are those of all
+                runs of one release, which remove each other's.
         """
         if isinstance(self.place, LocalPlace):
             path = self.place.path
             return LocalPlace(path.with_name(f".{path.name}.{run}{_PROBES}"), 0o600)
-        return self.place.join(_PROBES)
+        return self.place.join(f"{_PROBES}-{run[:8]}")
 
     @contextmanager
     def remove_probes_after(self, run: str) -> Iterator[None]:
@@ -156,7 +157,12 @@ class Output:
         """
         published = self.read_digest()
         if published is None and isinstance(self.place, LocalPlace):
-            _check_is_free(self.place.path)
+            try:
+                _check_is_free(self.place.path)
+            except InputError:
+                published = self.read_digest()  # which another process might just have put there
+                if published is None:
+                    raise
         if published is None or published == digest:
             return
         if isinstance(self.place, LocalPlace) and replace:
@@ -186,7 +192,7 @@ class Output:
         """
         if isinstance(self.place, LocalPlace) and self.read_digest() is None:
             path = self.place.path
-            if path.is_dir() and any(path.iterdir()):
+            if _has_files(path):
                 raise InputError(
                     f"{path}, {why}, holds files that may be a damaged copy of its release. "
                     "Restore the release there, or move the files away if they are something "
@@ -209,7 +215,7 @@ class Output:
             if isinstance(self.place, LocalPlace):
                 _check_length(self.place.path)
             elif not staging.is_marked():
-                self._check_empty(tables)
+                self.check_empty(tables)
             self.locate_probes(run).check_exclusive()
 
     def check_room(self, plan: Plan, more: int = 0) -> None:
@@ -228,9 +234,11 @@ class Output:
         if not isinstance(self.place, LocalPlace):
             return
         needed = estimate_size(plan) + more
-        above = next(folder for folder in self.place.path.parents if folder.exists())
         with report_write_errors(self.place.path, "Nothing was charged. Name another place."):
-            size, _, free = shutil.disk_usage(above)
+            for above in self.place.path.parents:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    size, _, free = shutil.disk_usage(above)
+                    break
         if size and free < needed:
             raise FitplugError(
                 f"the release in {self} needs about {needed / 1e6:,.1f} MB, but the file "
@@ -275,16 +283,18 @@ class Output:
         Raises:
             InputError: Any answers are accepted, and those that are there are damaged.
         """
-        for area in self.list_complete(label):
-            with suppress(InputError, OSError):
-                staged = area.read(plan, period)
-                area.check(staged.parts)
-                if fits(staged.release) and digest in (None, staged.digest):
-                    return staged
-        there = self.list_complete(label)  # another process may have removed them
-        if digest is None and there:
+        seen: list[Staging] = []
+        while (areas := self.list_complete(label)) != seen:  # as other processes may change them
+            seen = areas
+            for area in areas:
+                with suppress(InputError, OSError):
+                    staged = area.read(plan, period)
+                    area.check(staged.parts)
+                    if fits(staged.release) and digest in (None, staged.digest):
+                        return staged
+        if digest is None and seen:
             raise InputError(
-                f"{there[0].place} is damaged and may hold answers that were drawn. Restore "
+                f"{seen[0].place} is damaged and may hold answers that were drawn. Restore "
                 "the folder, or remove it if nobody can have read it."
             )
         return None
@@ -325,7 +335,7 @@ class Output:
             try:
                 self.check_not_taken(replace=replace, digest=staged.digest)
             except InputError as error:  # another release came there since the first check
-                raise FitplugError(f"{str(error).rstrip('.')}. {RETRY}") from None
+                raise FitplugError(str(error)) from None
             earlier = set_aside(path, (path / PLAN).stat().st_mtime)
             if read_digest(earlier) == staged.digest:  # another process put it there in between
                 earlier.replace(path)
@@ -338,22 +348,22 @@ class Output:
             publish_folder(staged.staging.place.path, path, staged.staging.label, make_room)
         return earlier
 
-    def remove_staged(self, label: str) -> None:
+    def remove_staged(self, label: str, run: str) -> None:
         """Remove what all runs of a release left here that is not the release."""
         with suppress(OSError):
             if not isinstance(self.place, LocalPlace):
-                self.locate_probes("").remove_all()
+                self.locate_probes(run).remove_all()
                 self.place.remove(MARK)
                 return
             hidden = f".{self.place.path.name}."
-            name = f"{hidden}{label}."
+            name, probes = f"{hidden}{label}.", f"{hidden}{run[:8]}"
             for path in list(self.place.path.parent.iterdir()):
-                if path.name.startswith(hidden) and path.name.endswith(_PROBES):
+                if path.name.startswith(probes) and path.name.endswith(_PROBES):
                     LocalPlace(path).remove_all()  # of clients that were killed
                 elif path.name.startswith((name, f".{name}")):
                     remove_folder(path)
 
-    def _check_empty(self, tables: Collection[str]) -> None:
+    def check_empty(self, tables: Collection[str] = ()) -> None:
         """Raise InputError if a store has anything where the release would go."""
         folders = (self.place, *map(self.place.join, (ANSWER_PARTS, *tables)))
         if self._is_marked() or any(folder.list_sizes() for folder in folders):
@@ -373,9 +383,10 @@ class Output:
 
 def _check_is_movable(directory: Path) -> None:
     """Raise InputError if no folder can be moved to a path."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory} is a file. Name another folder for the release.")
-    if directory.is_symlink() or directory.is_mount():
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if not S_ISDIR(directory.stat().st_mode):
+            raise InputError(f"{directory} is a file. Name another folder for the release.")
+    if directory.is_symlink() or os.path.ismount(directory):
         what = "a link" if directory.is_symlink() else "a mount point"
         raise InputError(f"{directory} is {what}. Name an ordinary folder, such as one inside it.")
 
@@ -383,10 +394,18 @@ def _check_is_movable(directory: Path) -> None:
 def _check_is_free(directory: Path) -> None:
     """Raise InputError if a path has something that is no release, or if nothing can go there."""
     _check_is_movable(directory)
-    if directory.is_dir() and any(directory.iterdir()):
+    if _has_files(directory):
         raise InputError(
             f"{directory} holds files that are not a fitplug release. Name another folder."
         )
+
+
+def _has_files(folder: Path) -> bool:
+    """Return whether a folder is there and not empty. Another process may move it away."""
+    try:
+        return any(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _check_length(output: Path) -> None:
@@ -396,5 +415,5 @@ def _check_length(output: Path) -> None:
         OSError: It does not, or nothing can be written.
     """
     probe = output.with_name(f".{output.name}.{secrets.token_hex(_LONGEST_LABEL // 2)}{_STAGED}")
-    probe.mkdir(mode=0o700, parents=True)
+    make_folder(probe, 0o700)
     probe.rmdir()

@@ -46,7 +46,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fitplug.errors import FitplugError
+from fitplug.errors import AlreadyReleased, FitplugError, KeyTaken
 from fitplug.ledger import Entry, Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
 from fitplug.releases import Period, Release, write_manifest
@@ -124,15 +124,16 @@ class Publication(ABC, Generic[C, R]):
                 return prepared
         except FitplugError:
             current = begun.find_charge()
-            if current.state != "published":  # by another process, in between
+            if current.charge == begun.charge:
                 raise
-            return current
+            # Another process has come further with it, in between.
+            return current if current.state == "published" else current.check()
 
-    def publish(self, find_counts: Callable[[], C]) -> R:
+    def publish(self, find_counts: Callable[[], C] | None = None) -> R:
         """Continue from the state that the release has come to, until it is published.
 
         Args:
-            find_counts: Returns the exact counts. It is called if noise is still to be drawn.
+            find_counts: Returns the exact counts, if noise is still to be drawn.
 
         Returns:
             What is published.
@@ -142,15 +143,22 @@ class Publication(ABC, Generic[C, R]):
             KeyboardInterrupt: This process was interrupted. After the charge, its message says that
                 the same call finishes the release.
         """
+        begun = self
         try:
-            return self._publish(find_counts)
+            if not self.needs_counts:
+                return self.finish()
+            assert find_counts is not None
+            with log_duration("count"):
+                counts = find_counts()
+            begun = self._charge(counts)
+            return begun._publish(counts)
         except KeyboardInterrupt:
             with contextlib.suppress(FitplugError, OSError):
-                if self.find_charge().find_staged().state in ("charged", "drawn"):
+                if begun.find_charge().find_staged().state in ("charged", "drawn"):
                     raise KeyboardInterrupt(RETRY) from None
             raise
         except (FitplugError, OSError, MemoryError) as error:
-            current = self._find_charge_after(error)
+            current = begun._find_charge_after(error)
             if current.state == "published":  # by another process, meanwhile
                 return current._read_published()
             if isinstance(error, FitplugError):
@@ -175,6 +183,8 @@ class Publication(ABC, Generic[C, R]):
         """Find how far the release has come after an error, which is raised if nothing tells."""
         try:
             return self.find_charge()
+        except (AlreadyReleased, KeyTaken):  # as another process did it, meanwhile
+            raise
         except FitplugError:
             if isinstance(error, FitplugError):
                 raise error from None
@@ -182,17 +192,12 @@ class Publication(ABC, Generic[C, R]):
 
     # The steps
 
-    def _publish(self, find_counts: Callable[[], C]) -> R:
-        """Take the steps that are left."""
-        if not self.needs_counts:
+    def _publish(self, counts: C) -> R:
+        """Take the steps after the charge that are left."""
+        if not self.needs_counts:  # by another process
             return self.finish()
-        with log_duration("count"):
-            counts = find_counts()
-        begun = self._charge(counts)
-        if not begun.needs_counts:  # by another process
-            return begun.finish()
-        drawn = begun._draw(counts)
-        if begun.charge is not None:
+        drawn = self._draw(counts)
+        if self.charge is not None:
             return drawn.finish()
         try:
             return drawn.finish()

@@ -25,7 +25,7 @@ from glob import escape
 from pathlib import Path
 
 from fitplug.errors import FitplugError, InputError, LedgerError
-from fitplug.files import LocalPlace, Place
+from fitplug.files import LocalPlace, Place, make_folder
 from fitplug.ledger import Entry, Ledger, hash_values
 from fitplug.plan import Plan
 from fitplug.releases import (
@@ -226,8 +226,7 @@ class Staging:
         """
         with report_write_errors(str(self.output), RETRY):
             if isinstance(self.place, LocalPlace):
-                self.place.path.parent.mkdir(parents=True, exist_ok=True)
-                self.place.path.mkdir(mode=0o700, exist_ok=True)
+                make_folder(self.place.path, 0o700)
             self.place.create(MARK, self.mark.encode())
         if not self.is_marked():
             raise InputError(

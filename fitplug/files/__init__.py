@@ -9,6 +9,8 @@ from fitplug.files.archive import read_with_digest as read_with_digest
 from fitplug.files.archive import select_prefixed as select_prefixed
 from fitplug.files.archive import write_with_digest as write_with_digest
 from fitplug.files.folders import fill_new_folder as fill_new_folder
+from fitplug.files.folders import lock_folder as lock_folder
+from fitplug.files.folders import make_folder as make_folder
 from fitplug.files.folders import make_partial_folder as make_partial_folder
 from fitplug.files.folders import move_into_place as move_into_place
 from fitplug.files.folders import replace_file as replace_file

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
@@ -58,6 +58,46 @@ def make_partial_folder(directory: Path, label: str = "") -> Iterator[Path]:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, unless they are there.
+
+    Another process may remove folders while they are empty, which it made for nothing.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    for _ in range(10):
+        with suppress(FileNotFoundError, FileExistsError):
+            path.mkdir(mode, parents=True, exist_ok=True)
+            return
+    path.mkdir(mode, parents=True, exist_ok=True)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes out of such blocks for a folder, where the system can lock it.
+
+    Windows and some network file systems lock no folders. The lock ends with a killed process.
+
+    Raises:
+        OSError: The folder cannot be opened.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        with suppress(OSError):  # a child of this process may have the open folder, too
+            fcntl.flock(number, fcntl.LOCK_UN)
+        os.close(number)
 
 
 def move_into_place(partial: Path, directory: Path) -> None:

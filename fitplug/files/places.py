@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from fitplug.errors import FitplugError, InputError
-from fitplug.files.folders import sync
+from fitplug.files.folders import make_folder, sync
 from fitplug.files.object_stores import open_object_store
 from fitplug.files.parquet import import_library
 
@@ -204,7 +204,7 @@ class LocalPlace(Place):
     def _make_folder(self) -> None:
         """Make the folder, if it is not there."""
         if self.root is None:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             return
         inside = self.path.relative_to(self.root)
         for folder in [*reversed(inside.parents[:-1]), inside]:

@@ -127,6 +127,16 @@ class ReleaseCharges:
             request = convert_request(file, budget, request)
             return _find_or_allow(file, database, budget, entries, stages, request)[0]
 
+    def read(self, entry: Entry) -> StagedCharge | None:
+        """Read how far the release of a charge has come; None if the ledger lacks the charge.
+
+        Raises:
+            LedgerError: The file cannot be read, or is damaged.
+        """
+        with self._file.open_transaction() as database:
+            _, entries, stages = rows.read_all(database)
+        return StagedCharge(entry, stages[entry.id]) if entry in entries else None
+
     def record_draw(
         self, entry: Entry, answers: str, *, counts: str | None = None, folder: str | None = None
     ) -> Stage:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from fitplug.errors import InputError
-from fitplug.files import LocalPlace, hash_content, make_partial_folder, move_into_place
+from fitplug.files import (
+    LocalPlace,
+    hash_content,
+    lock_folder,
+    make_partial_folder,
+    move_into_place,
+)
 from fitplug.releases.answer_parts import ANSWER_PARTS, PartedAnswers, name_part
 from fitplug.releases.display_parts import DISPLAY, DisplayParts
-from fitplug.releases.folder import ANSWERS_MANIFEST, open_display, open_folder
+from fitplug.releases.folder import ANSWERS_MANIFEST, RECORD, open_display, open_folder
 from fitplug.releases.table_parts import PartedTables, name_table_part
 
 
@@ -31,8 +38,8 @@ def publish_folder(
         directory: The place, where there is nothing or an empty folder.
         label: A text in the name of the folder that is moved, so that one that a killed process
             left is recognised.
-        make_room: Is called when the complete folder is about to be moved, and returns whether it
-            is.
+        make_room: Is called when the complete folder is about to be moved, while no other process
+            moves one there, and returns whether it is.
 
     Raises:
         InputError: The staging area holds no complete release, or another writer changed it.
@@ -55,8 +62,9 @@ def publish_folder(
         mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
         for path in partial.rglob("*"):
             path.chmod(mode if path.is_dir() else mode & 0o666)
-        if make_room():
-            move_into_place(partial, directory)
+        with lock_folder(directory.parent):
+            if make_room():
+                move_into_place(partial, directory)
 
 
 def _list_files(
@@ -65,9 +73,10 @@ def _list_files(
     """List the files of a complete release by their paths in the folder.
 
     Returns:
-        The digest of each part of a table, which may be written more than once; None of others,
-        which are checked elsewhere.
+        The digest of each file that may be written more than once and that another file names;
+        None of others.
     """
+    content = (staging / RECORD).read_bytes()
     names = {path.name for path in staging.iterdir() if path.is_file()}
     names = {name for name in names if not name.startswith(".")}
     if display is None:
@@ -75,6 +84,7 @@ def _list_files(
     names.add(ANSWERS_MANIFEST)
     names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
     files: dict[str, str | None] = dict.fromkeys(names)
+    files |= json.loads(content)["files"] | {RECORD: hash_content(content)}
     for source in (tables, display) if display is not None else (tables,):
         for name, parts in source.parts.items():
             table = source.find_folder(name)

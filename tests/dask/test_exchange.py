@@ -303,7 +303,7 @@ def test_workers_forget_an_exchange_whose_client_is_gone(
     with Client(one_process.cluster.scheduler_address) as other, pytest.raises(FitplugError):
         run_exchange(Exchange(split, 5, 5), gather, range(9), client=other, report=leave)
     assert started.is_set()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 100
     while any(one_process.run(list_exchanges).values()):
         assert time.monotonic() < end
         time.sleep(0.1)

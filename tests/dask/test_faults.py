@@ -209,7 +209,7 @@ def test_no_task_runs_on_behind_an_error(people: Path, many_shares: None) -> Non
 
     def first_fails(job: Job, share: Partition) -> PartialCounts | Fault:
         if next(calls) == 0:
-            assert begun.wait(10)
+            assert begun.wait(60)
             return Fault("it is gone")
         begun.set()
         time.sleep(0.5)

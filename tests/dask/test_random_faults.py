@@ -67,7 +67,7 @@ def measure(people: Path, client: Client) -> float:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(600):
+    for _ in range(6000):
         if condition():
             return
         time.sleep(0.05)

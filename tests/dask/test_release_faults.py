@@ -91,7 +91,7 @@ def start(*arguments, output=subprocess.PIPE):
 
 def check_ready(client):
     said = client.stdout.readline()
-    assert said == "ready\n", said + client.communicate(timeout=60)[0]
+    assert said == "ready\n", said + client.communicate(timeout=600)[0]
 
 
 def check_once(root, audit, watch):
@@ -199,7 +199,7 @@ def test_clients_killed_on_threads(tmp_path):
                 break
             else:
                 client = start("-c", CLIENT, root)
-                assert client.communicate(timeout=60)[0] == "ready\ndone\n"
+                assert client.communicate(timeout=600)[0] == "ready\ndone\n"
         check_once(root, audit, watch)
 
 
@@ -226,7 +226,7 @@ def run_cluster(folder):
             options += ("--local-directory", folder, "--death-timeout", "20")
             processes.append(start_server("distributed.cli.dask_worker", *common, *options))
         with Client(scheduler_file=str(address_file), timeout=60) as client:
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=300)
             address = client.scheduler.address
         yield address, scheduler
 
@@ -248,7 +248,7 @@ def time_release(root, address):
     client = start("-c", CLIENT, root, address)
     check_ready(client)
     begun = time.monotonic()
-    assert client.communicate(timeout=120)[0].endswith("done\n")
+    assert client.communicate(timeout=600)[0].endswith("done\n")
     return time.monotonic() - begun
 
 
@@ -274,7 +274,7 @@ def test_clients_of_a_cluster_killed(tmp_path):
                         killed += 1
                     client.communicate()
                 client = start("-c", CLIENT, root, address)
-                said = client.communicate(timeout=120)[0]
+                said = client.communicate(timeout=600)[0]
                 assert said.endswith("done\n"), said
                 time.sleep(0.5)  # tasks of killed clients may still run
             discarded += check_once(root, audit, watch) - parts
@@ -302,7 +302,7 @@ def test_schedulers_killed(tmp_path):
                         time.sleep(span * rng.random())
                         scheduler.send_signal(signal.SIGKILL)
                         killed += 1
-                    said = client.communicate(timeout=120)[0]
+                    said = client.communicate(timeout=600)[0]
                     if said.endswith("done\n"):
                         continue
                     assert not last, said

@@ -86,7 +86,7 @@ FILES = sorted(
 def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     """What the script says, run in a process of its own after the DRIVER."""
     PLAN.save(root / "plan.npz")
-    return run_script(DRIVER + script, root, *arguments, timeout=900)
+    return run_script(DRIVER + script, root, *arguments, timeout=3600)
 
 
 def check_is_finished(after):

@@ -178,13 +178,13 @@ def test_a_server_that_takes_requests_and_never_answers(
     """The setting is the limit of all attempts at a request together."""
     server.behave(silent=10**6)
     begun = time.monotonic()
-    with dask.config.set({"fitplug.timeout": "1s"}):
+    with dask.config.set({"fitplug.timeout": "2s"}):
         assert fails(urls[0]) == (
             f"{urls[0]}: the store did not answer or refused the request. "
             "Check the URL (its host or bucket) and storage_options (such as the region), or try "
             "again later."
         )
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 7  # and not 8, as if it were the limit of each attempt
     assert server.tell()["HEAD"] == 4
     server.behave()
 
@@ -199,7 +199,7 @@ def test_a_table_in_a_store_that_never_answers(table: Any) -> None:
         begun = time.monotonic()
         with dask.config.set({"fitplug.timeout": "1s"}):
             told = fails(fp.Source(table, storage_options=keys))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30  # and not a minute, as without the setting
         assert "cannot be re" in told
 
 
@@ -222,7 +222,7 @@ def test_a_server_that_answers_requests_for_headers_alone(
     with dask.config.set({"fitplug.timeout": "1s"}):
         told = fails(server.url + name, progress=fall_silent)
     assert "cannot be read now: its store repeatedly failed to answer" in told
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30  # and not a minute, as without the setting
     server.behave()
 
 

@@ -222,7 +222,7 @@ def test_a_scheduler_that_ends_or_hangs_is_one_clear_error(
         finally:
             process.kill()
             client.close(timeout=1)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50  # and not a minute, as without the setting
     assert not isinstance(caught.value, DataError)
 
 

@@ -71,7 +71,7 @@ publish(warm)  # what is imported late is imported now, and not in each child
 def drive(script: str, root: Path, *arguments: str) -> list[Any]:
     """What the script says, run in a process of its own after the DRIVER."""
     PLAN.save(root / "plan.npz")
-    return run_script(DRIVER + script, root, *arguments, timeout=400)
+    return run_script(DRIVER + script, root, *arguments, timeout=3600)
 
 
 @pytest.mark.slow

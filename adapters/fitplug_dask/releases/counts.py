@@ -30,7 +30,7 @@ from fitplug.counts import Tables, seal_slab, seal_slabs
 from fitplug.domain import Domain
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import PartedStrategy
-from fitplug.files import LocalPlace, Place
+from fitplug.files import LocalPlace, Place, make_folder
 from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug_dask.encryption import decrypt_long, encrypt_long
@@ -198,7 +198,9 @@ class CountStore:
             OSError: It cannot be made.
         """
         if isinstance(self.place, LocalPlace):
-            self.place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Another run that ends removes the folder only while it is empty.
+            make_folder(self.place.path / self.run, 0o700)
+            self.place.path.chmod(0o700)
 
     def remove(self) -> None:
         """Remove the counts of all runs."""

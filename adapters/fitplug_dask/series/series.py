@@ -145,9 +145,11 @@ class Series:
                 publication.publish(lambda: publication.seal_counts(lambda: self._count(data)))
             except FitplugError:
                 if len(self._read_answers()) <= index:  # another process may have drawn it
+                    self._check_open()
                     raise
         released = self.read()
-        if released.is_complete:
+        is_closed = self.charge is not None and self.charge.read().stage.state == "published"
+        if released.is_complete or is_closed:  # by another process
             self._end()
         return released
 
@@ -230,7 +232,7 @@ class Series:
             if period.state in ("new", "charged"):
                 break
             with report_write_errors(self.folder, RETRY):
-                drawn.append(period.find_staged().finish())
+                drawn.append(period.find_staged().publish())
         return drawn
 
     def _prepare(
