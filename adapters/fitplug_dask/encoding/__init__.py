@@ -30,7 +30,7 @@ from fitplug_dask.encoding.stored_values import (
     parse_text,
     spell_persons,
 )
-from fitplug_dask.encoding.text_forms import MOST_ROWS, explain_form, find_form
+from fitplug_dask.encoding.text_forms import MOST_ROWS, explain_forms, find_forms
 
 __all__ = [
     "MOST_ROWS",
@@ -44,11 +44,11 @@ __all__ = [
     "convert_values",
     "describe_values",
     "encode_folder_texts",
-    "explain_form",
+    "explain_forms",
     "explain_mismatch",
     "explain_person_mismatch",
     "explain_value_mismatch",
-    "find_form",
+    "find_forms",
     "holds_integers_only",
     "is_text",
     "is_zoned",
