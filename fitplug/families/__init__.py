@@ -35,7 +35,12 @@ from fitplug.families.base.strategy import IntegerStrategy, meets_targets
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, PersonStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.blocks.strategy.causality import date_answers, date_queries, is_causal
+from fitplug.families.blocks.strategy.causality import (
+    date_answers,
+    date_queries,
+    is_causal,
+    separates_periods,
+)
 from fitplug.families.registry import register_families
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 
@@ -81,4 +86,5 @@ __all__ = [
     "meets_targets",
     "name_cell",
     "read_cell_budgets",
+    "separates_periods",
 ]

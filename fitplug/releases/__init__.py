@@ -56,6 +56,11 @@ from fitplug.releases.noisy_answers import (
     describe_rows_outside,
     name_population,
 )
+from fitplug.releases.period_display import (
+    check_period_display,
+    verify_period_display,
+    write_period_display,
+)
 from fitplug.releases.periods import (
     PartialRelease,
     PeriodAnswers,
@@ -122,6 +127,7 @@ __all__ = [
     "TruncationLoss",
     "WrittenPart",
     "check_names",
+    "check_period_display",
     "check_period_tables",
     "check_request",
     "choose_intervals",
@@ -158,10 +164,12 @@ __all__ = [
     "read_period_answers",
     "review",
     "verify_display",
+    "verify_period_display",
     "write_answers_part",
     "write_folder",
     "write_manifest",
     "write_parts",
+    "write_period_display",
     "write_table_part",
     "write_tables",
 ]

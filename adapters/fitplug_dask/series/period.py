@@ -271,7 +271,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             self.noise_source, record, [*self.earlier, answers], self._get_entry()
         )
         with log_duration("publish"):
-            self.folders.publish(release, staged.staging, staged.digest, record.confidence)
+            self.folders.publish(release, staged.staging, staged.digest)
             assert self.charge is not None
             self._record_publication(self.charge)
         return answers
