@@ -108,6 +108,7 @@ def begin_series(
     periods: str | None = None,
     what: str | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
+    display: bool = False,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
     """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
@@ -126,6 +127,8 @@ def begin_series(
         periods: The attribute whose cells are the periods; None if the plan has only one.
         what: The text that the ledger keeps with the charge.
         confidence: The confidence of the tables' intervals for groups whose target names none.
+        display: Whether each period gets display tables too, which keep the numbers of the display
+            tables before it.
         key_file: The file for the key of the exact counts, which are kept encrypted next to the
             folder; a new file in another folder than these. If left out, it is a file in the
             account of this user, `Series.key_file`. Back it up apart from the counts: without it
@@ -141,6 +144,7 @@ def begin_series(
         OverBudget: The ledger has less left than the series costs.
         KeyTaken: The key belongs to another release.
         LedgerError: The ledger cannot be read or written.
+        WorkloadError: A table cannot be written, or display tables cannot be made.
         PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
         FitplugError: A file cannot be written.
@@ -152,6 +156,7 @@ def begin_series(
         folder,
         periods=periods,
         confidence=confidence,
+        display=display,
         key_file=key_file,
         **charge,
     )

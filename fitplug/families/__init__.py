@@ -38,6 +38,7 @@ from fitplug.families.blocks.shape.pairs import PairStructure as PairStructure
 from fitplug.families.blocks.strategy.causality import date_answers as date_answers
 from fitplug.families.blocks.strategy.causality import date_queries as date_queries
 from fitplug.families.blocks.strategy.causality import is_causal as is_causal
+from fitplug.families.blocks.strategy.causality import separates_periods as separates_periods
 from fitplug.families.registry import register_families
 from fitplug.families.tree.shape.persons import PersonTreeStructure as PersonTreeStructure
 

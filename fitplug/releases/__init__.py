@@ -51,6 +51,9 @@ from fitplug.releases.noisy_answers import (
 )
 from fitplug.releases.noisy_answers import describe_rows_outside as describe_rows_outside
 from fitplug.releases.noisy_answers import name_population as name_population
+from fitplug.releases.period_display import check_period_display as check_period_display
+from fitplug.releases.period_display import verify_period_display as verify_period_display
+from fitplug.releases.period_display import write_period_display as write_period_display
 from fitplug.releases.periods import PartialRelease as PartialRelease
 from fitplug.releases.periods import PeriodAnswers as PeriodAnswers
 from fitplug.releases.periods import check_period_tables as check_period_tables

@@ -253,7 +253,7 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
             expected = _make_part(
                 display, both, _cut(both, chosen, values), written.header["confidence"]
             )
-            if not _agree(display, table, expected):
+            if not agree(display, table, expected):
                 raise InputError(
                     f"{folder}/{name_table_part(part.slice.number)}: the display table does not "
                     "follow from the answers."
@@ -266,7 +266,7 @@ def _cut(wanted: TableSlice, given: TableSlice, values: AnyArray) -> AnyArray:
     return wanted._replace(start=start, stop=start + wanted.stop - wanted.start).take(values)
 
 
-def _agree(display: Display, table: ArrowTable, expected: ArrowTable) -> bool:
+def agree(display: Display, table: ArrowTable, expected: ArrowTable) -> bool:
     """Return whether a display table that was read is the expected one, up to rounding."""
     if table.column_names != expected.column_names or len(table) != len(expected):
         return False

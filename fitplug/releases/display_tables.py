@@ -33,7 +33,7 @@ from fitplug.releases.display_answers import add_up
 from fitplug.releases.invariants import Totals
 from fitplug.releases.noisy_answers import NoisyAnswers
 from fitplug.releases.tables import TableSlice
-from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, QueryGroup, find_quantile
 
 MOST_CELLS = 2**27
 """The largest number of cells of a finest table in memory, which takes 1 GB."""
@@ -173,9 +173,14 @@ class DisplayTables:
     ) -> tuple[Columns, dict[str, str]]:
         """Make the columns of a group's table, and its metadata."""
         group = self.release.plan.workload[name]
-        intervals = exports.choose_intervals(group, confidence, simultaneous)
-        whole = TableSlice(name, 0, 0, 0, (group.shape or (1,))[0])
-        results = self.display.make_results(whole, self.estimates[name], intervals)
+        return self.make_table(group, exports.choose_intervals(group, confidence, simultaneous))
+
+    def make_table(
+        self, group: QueryGroup, intervals: exports.Intervals
+    ) -> tuple[Columns, dict[str, str]]:
+        """Make the columns and the metadata of the table of a group; see `to_arrow`."""
+        whole = TableSlice(group.name, 0, 0, 0, (group.shape or (1,))[0])
+        results = self.display.make_results(whole, self.estimates[group.name], intervals)
         labels = exports.label_rows(self.release.plan.domain, group)
         return labels | results, self.display.describe(group, intervals)
 

@@ -289,17 +289,26 @@ def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
     return import_library("pyarrow").table(columns).replace_schema_metadata(dict(metadata))
 
 
+def have_equal_metadata(written: ArrowTable, expected: ArrowTable) -> bool:
+    """Return whether a table that was read has the metadata that are expected.
+
+    Other versions of fitplug may use other sentences; what they are made from is compared.
+    """
+    said = written.schema.metadata or {}
+    return all(
+        said.get(key) == value
+        for key, value in expected.schema.metadata.items()
+        if key != POPULATION.encode() and not key.startswith(VERSION.encode())
+    )
+
+
 def are_equal_tables(written: ArrowTable, expected: ArrowTable) -> bool:
     """Return whether a table that was read says what is expected.
 
-    Numbers are equal up to how another machine rounds sums. Other versions of fitplug may use other
-    sentences; the metadata that they are made from are compared.
+    Numbers are equal up to how another machine rounds sums.
     """
-    said = written.schema.metadata or {}
-    for key, value in expected.schema.metadata.items():
-        is_compared = key != POPULATION.encode() and not key.startswith(VERSION.encode())
-        if is_compared and said.get(key) != value:
-            return False
+    if not have_equal_metadata(written, expected):
+        return False
     if written.column_names != expected.column_names or len(written) != len(expected):
         return False
     std = expected["std"].to_numpy()

@@ -62,6 +62,27 @@ def add_month(folder, month, persons):
     pq.write_table(table, folder / "rows" / f"{month}.parquet")
 
 
+def test_display_tables_of_each_period(tmp_path, spec):
+    shown = SPEC.replace('path = "out/"', 'path = "out/"\ndisplay = true')
+    spec.write_text(shown.replace("display = true", "display = { totals = { months = 3 } }"))
+    ran = fitplug("series", "begin", spec, "--key", "2024")
+    assert (ran.code, ran.out) == (2, "")
+    assert "display of a series keeps no totals. Write display = true" in ran.err
+    assert not (tmp_path / "out").exists()
+    spec.write_text(shown)
+    assert fitplug("series", "begin", spec, "--key", "2024").code == 0
+    add_month(tmp_path, 1, 3)
+    assert fitplug("series", "add", spec, 1).code == 0
+    tables = {path.name for path in (tmp_path / "out" / "period-1").glob("*.display.parquet")}
+    assert tables == {"months.display.parquet", "so_far.display.parquet"}
+    table = pq.read_table(tmp_path / "out" / "period-1" / "months.display.parquet")
+    assert table["display"].to_pylist() == [max(0, one) for one in table["display"].to_pylist()]
+    spec.write_text(SPEC)
+    ran = fitplug("series", "add", spec, 2)
+    assert ran.code == 2
+    assert "or display tables. Use the spec it was created with" in ran.err
+
+
 def test_a_spec_month_by_month(tmp_path, spec):
     ran = fitplug("series", "begin", spec, "--key", "2024")
     assert ran.code == 0, ran

@@ -40,7 +40,7 @@ def tables(more):
 
 def run(folder, more=0, periods=(1, 2)):
     ledger = fp.Ledger(folder / "budget.db", rho=100.0)
-    series = fp.begin_series(plan, folder / "pay", ledger=ledger, key="pay")
+    series = fp.begin_series(plan, folder / "pay", ledger=ledger, key="pay", display=True)
     for period in periods:
         series.release(period, tables(more))
 
@@ -65,6 +65,7 @@ def state(folder):
         found["drawn"] = released.drawn
         found["months"] = np.nan_to_num(released.estimates["months"]).tolist()
         found["so far"] = np.nan_to_num(released.estimates["so far"]).tolist()
+        series.verify()  # also that all display tables follow from the answers
         found["files"] = sorted(str(p.relative_to(folder)) for p in (folder / "pay").rglob("*"))
     return found
 
@@ -73,13 +74,10 @@ run(warm)  # what is imported late is imported now, and not in each child
 """
 
 ANSWERS = ("answers", "answers/manifest.json", "answers/part-00000.npy")
+TABLES = [f"{name}{kind}.parquet" for name in ("months", "so_far") for kind in ("", ".display")]
 FILES = sorted(
     [f"pay/{name}" for name in ("plan.npz", "series.json", "period-1", "period-2")]
-    + [
-        f"pay/period-{t}/{name}"
-        for t in (1, 2)
-        for name in (*ANSWERS, "months.parquet", "so_far.parquet")
-    ]
+    + [f"pay/period-{t}/{name}" for t in (1, 2) for name in (*ANSWERS, *TABLES)]
 )
 
 

@@ -70,6 +70,7 @@ def begin(
         ledger=ledger,
         key=key,
         periods=spec.design.periods,
+        display=spec.output.display_request is not None,
         key_file=spec.key_file,
     )
     print_facts(
@@ -125,10 +126,12 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
 
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     series = open_series(folder, ledger=ledger, key_file=spec.key_file)
-    if series.plan.unit != spec.unit or not has_queries(spec, series.plan):
+    is_shown = spec.output.display_request is not None
+    is_same = (series.plan.unit, series.record.display) == (spec.unit, is_shown)
+    if not is_same or not has_queries(spec, series.plan):
         raise InputError(
-            f"{spec.path}: the series in {series.folder} has other queries, targets or unit "
-            "of privacy. Use the spec it was created with."
+            f"{spec.path}: the series in {series.folder} has other queries, targets, unit of "
+            "privacy or display tables. Use the spec it was created with."
         )
     return series, ledger
 
@@ -156,10 +159,10 @@ def _find_ledger(spec: Spec) -> Ledger:
 
 def _find_folder(spec: Spec) -> Path:
     """Find the folder of the series."""
-    if spec.output.display_request is not None:
+    if spec.output.display_request is not None and spec.output.display_request.totals:
         raise SpecError(
-            f"{spec.path}: [output] display is not available for a series. Remove it, and use "
-            "integers() of the joined release."
+            f"{spec.path}: [output] display of a series keeps no totals. Write display = true, and "
+            "use integers() of the complete release for totals."
         )
     if spec.output.is_url:
         raise SpecError(f"{spec.path}: [output] path is a URL, but a series needs a local folder.")

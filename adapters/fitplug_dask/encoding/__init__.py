@@ -12,14 +12,11 @@ from fitplug_dask.encoding.array_memory import (
 )
 from fitplug_dask.encoding.column_encoder import CodeReader, ColumnEncoder, convert_to_days
 from fitplug_dask.encoding.column_types import (
-    MOST_ROWS,
     classify_person_type,
     classify_type,
-    explain_form,
     explain_mismatch,
     explain_person_mismatch,
     explain_value_mismatch,
-    find_form,
     holds_integers_only,
 )
 from fitplug_dask.encoding.stored_values import (
@@ -32,6 +29,7 @@ from fitplug_dask.encoding.stored_values import (
     parse_text,
     spell_persons,
 )
+from fitplug_dask.encoding.text_forms import MOST_ROWS, explain_forms, find_forms
 
 __all__ = [
     "MOST_ROWS",
@@ -44,11 +42,11 @@ __all__ = [
     "convert_to_days",
     "convert_values",
     "encode_folder_texts",
-    "explain_form",
+    "explain_forms",
     "explain_mismatch",
     "explain_person_mismatch",
     "explain_value_mismatch",
-    "find_form",
+    "find_forms",
     "holds_integers_only",
     "is_text",
     "is_zoned",

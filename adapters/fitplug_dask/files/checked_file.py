@@ -53,8 +53,8 @@ class Header:
         footer: The footer of a Parquet file in a store, if tasks take it along.
         unchecked: Whether the types of the columns are known only when rows are read. The schema
             then has the names, or is None if these are not known either.
-        forms: The form that the text of a column has, for columns of CSV whose first values all
-            have one that some attributes do not read; see `find_form`.
+        forms: The forms that the text of a column has, for columns of CSV whose first values all
+            have some that some attributes do not read; see `find_forms`.
     """
 
     schema: Any
@@ -63,7 +63,7 @@ class Header:
     records: int | None
     footer: bytes | None = None
     unchecked: bool = False
-    forms: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

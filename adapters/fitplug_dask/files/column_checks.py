@@ -15,7 +15,7 @@ from fitplug_dask.encoding import (
     classify_person_type,
     classify_type,
     encode_folder_texts,
-    explain_form,
+    explain_forms,
     explain_mismatch,
     explain_person_mismatch,
     needs_conversion,
@@ -286,8 +286,8 @@ class _ColumnCheck:
 
     def _check_type(self, stored: str, attribute: Encoder, wording: _Wording) -> None:
         """Raise DataError if the attribute cannot read a column."""
-        form = self._header.forms.get(stored)
-        if form is not None and (why := explain_form(attribute, form, wording.expects)):
+        forms = self._header.forms.get(stored, ())
+        if why := explain_forms(attribute, forms, wording.expects):
             raise DataError(f"{self._file.path}: column {stored!r} {why}")
         if self._file.format in TEXT_FORMATS or self._header.unchecked:
             return

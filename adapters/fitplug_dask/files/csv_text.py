@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from fitplug_dask.encoding import MOST_ROWS, find_form
+from fitplug_dask.encoding import MOST_ROWS, find_forms
 from fitplug_dask.files.checked_file import (
     Batches,
     CheckedFile,
@@ -45,9 +45,9 @@ def read_csv_header(location: Location, state: State, *, zipped: bool = False) -
     schema = pa.schema([pa.field(name, pa.binary()) for name in names])
     columns = zip(*(row for row in rows[1:] if len(row) == len(names)), strict=True)
     forms = {
-        name: form
+        name: found
         for name, texts in zip(names, columns, strict=False)
-        if (form := find_form(texts)) is not None
+        if (found := find_forms(texts))
     }
     return Header(schema, (guess_rows(state[0]),), False, None, forms=forms)
 

@@ -11,7 +11,7 @@ from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
 from fitplug.files import LocalPlace, check_arrow, is_url
 from fitplug.ledger import Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.releases import PLAN, check_names
+from fitplug.releases import PLAN, check_names, check_period_display
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.series.counts import answer_by_period, estimate_more_files
@@ -34,11 +34,14 @@ def begin_series(
     periods: str | None = None,
     what: str | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
+    display: bool = False,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
     """Charge a series of releases; see `fitplug.begin_series`, which calls this."""
     periods = _choose_periods(plan, periods)
     check_confidence(confidence)
+    if display:
+        check_period_display(plan, periods)
     place = _check_can_begin(plan, folder, ledger, key)
     asked = ReleaseRequest(
         plan,
@@ -54,6 +57,7 @@ def begin_series(
             plan_digest=plan.digest,
             periods=periods,
             confidence=float(confidence),
+            display=bool(display),
             key=key,
             entry=begun.entry.id,
             time=begun.entry.time,
@@ -79,7 +83,8 @@ def begin_series(
         with report_write_errors(
             place, "Nothing was charged. Free some space, or name another place."
         ):
-            Output(LocalPlace(place)).check_room(plan, estimate_more_files(plan, periods))
+            more = estimate_more_files(plan, periods, display=display)
+            Output(LocalPlace(place)).check_room(plan, more)
             _prepare_folder(plan, place, ledger)
         _check_key_file(key_file, key, place, find_owner)
     except FitplugError:

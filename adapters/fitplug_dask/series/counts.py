@@ -33,7 +33,7 @@ from fitplug_dask.encryption import decrypt_long, encrypt_long
 from fitplug_opendp.count_checks import CountedRows, check_limit, list_outside_attributes
 from fitplug_opendp.executor import ExactCounts
 
-_CELL_BYTES = 8
+_CELL_BYTES, _DISPLAY_BYTES = 8, 40
 _FILES_BYTES = 2**15
 """Of the manifests and of the metadata of the tables of a period."""
 
@@ -117,16 +117,18 @@ def list_period_tables(plan: Plan, periods: str) -> tuple[AttributeSet, ...]:
     )
 
 
-def estimate_more_files(plan: Plan, periods: str) -> int:
+def estimate_more_files(plan: Plan, periods: str, *, display: bool) -> int:
     """Estimate the bytes of a series that a release at once would not have.
 
     These are the exact counts and the staged answers of all periods, which stay until the last one
-    is drawn, and small files for each period.
+    is drawn, display tables, and small files for each period.
     """
+    shown = _DISPLAY_BYTES * plan.workload.query_count * display
     cells = sum(
         math.prod(get_shape(plan.domain, names)) for names in list_period_tables(plan, periods)
     )
-    return _CELL_BYTES * (cells + plan.strategy.size) + _FILES_BYTES * plan.domain[periods].size
+    small = _FILES_BYTES * plan.domain[periods].size * (1 + display)
+    return _CELL_BYTES * (cells + plan.strategy.size) + shown + small
 
 
 def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodCounts:

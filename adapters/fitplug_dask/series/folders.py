@@ -34,6 +34,7 @@ from fitplug.releases import (
     complete_period_folder,
     name_part,
     read_period_answers,
+    write_period_display,
 )
 from fitplug_dask.series.counts import name_counts
 from fitplug_opendp.output import Output
@@ -52,6 +53,7 @@ class SeriesRecord:
         plan_digest: The digest of the plan.
         periods: The attribute whose cells are the periods.
         confidence: The confidence of the intervals in tables of groups whose target has none.
+        display: Whether each period has display tables beside the unbiased ones.
         key: The name of the series in the ledger.
         entry: The number of its charge.
         time: When it was charged.
@@ -60,6 +62,7 @@ class SeriesRecord:
     plan_digest: str
     periods: str
     confidence: float
+    display: bool
     key: str
     entry: int
     time: str
@@ -80,7 +83,7 @@ class SeriesRecord:
 
     def _has_types(self) -> bool:
         """Return whether the fields are of their types, which a file need not be of."""
-        types = [str, str, float, str, int, str]
+        types = [str, str, float, bool, str, int, str]
         return [type(value) for value in asdict(self).values()] == types
 
     @classmethod
@@ -202,21 +205,18 @@ class PeriodFolders:
             )
         return read_period_answers(folder, self.plan, self.get_period(index))
 
-    def publish(
-        self, release: PartialRelease, staged: Staging, digest: str, confidence: float
-    ) -> None:
+    def publish(self, release: PartialRelease, staged: Staging, digest: str) -> None:
         """Put the folder of the newest period in its place.
 
         Args:
             release: What is released so far, with this period.
             staged: Where its answers are.
             digest: Their digest.
-            confidence: The confidence of the intervals of groups whose target has none.
 
         Raises:
             OSError: The folder cannot be written.
         """
-        index = release.drawn - 1
+        index, confidence = release.drawn - 1, self.record.confidence
         target = self.locate(index)
         try:
             with make_partial_folder(target) as partial:
@@ -224,6 +224,8 @@ class PeriodFolders:
                 for name in (name_part(0), MANIFEST):
                     answers.replace(name, staged.place.join(ANSWER_PARTS).read(name))
                 complete_period_folder(release, partial, confidence, digest)
+                if self.record.display:
+                    write_period_display(release, partial, confidence, digest)
                 move_into_place(partial, target)
         except OSError:
             published = self.read(index)

@@ -270,7 +270,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         rho = self.noise_source.rho
         release = join_periods(self.plan, record.periods, drawn, rho=rho, entry=entry)
         with log_duration("publish"):
-            self.folders.publish(release, staged.staging, staged.digest, record.confidence)
+            self.folders.publish(release, staged.staging, staged.digest)
             assert self.charge is not None
             self._record_publication(self.charge)
         return answers

@@ -23,6 +23,7 @@ from fitplug.releases import (
     Release,
     check_period_tables,
     join_periods,
+    verify_period_display,
 )
 from fitplug_dask.counting import count
 from fitplug_dask.series.counts import list_period_tables
@@ -190,7 +191,10 @@ class Series:
             published = self._folders.read(index)
             assert published is not None
             drawn.append(published[0])
-            check_period_tables(self._join(drawn), self._folders.locate(index), published[1])
+            release, folder = self._join(drawn), self._folders.locate(index)
+            check_period_tables(release, folder, published[1])
+            if self.record.display:
+                verify_period_display(release, folder, self.record.confidence, published[1])
 
     def _find_period(self, period: Any) -> int:
         """Find the index of a period."""

@@ -69,6 +69,21 @@ def is_causal(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
     )
 
 
+def separates_periods(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
+    """Return whether each answer of a causal strategy tells the periods that it needs apart.
+
+    If so, the answers about the cells of a period are drawn in this period, and none later.
+    """
+    assert isinstance(strategy, BlockSetIntegers)
+    periods = _find_periods(strategy.structure, attribute)
+    for block_set in strategy.block_sets:
+        classes = block_set.basis.index
+        last = _find_last_periods(strategy.structure, classes, attribute)
+        if (last[classes] != periods)[classes >= 0].any():
+            return False
+    return True
+
+
 def date_answers(strategy: IntegerStrategy[Structure], attribute: str) -> IntArray:
     """Find the period in which each answer of a causal strategy is drawn.
 
@@ -110,12 +125,14 @@ def date_queries(group: QueryGroup, attribute: str, periods: int) -> IntArray:
 
 def _find_last_periods(structure: Structure, classes: IntArray, attribute: str) -> IntArray:
     """Find the last period in which each class (D,) of dense cells has a cell, shape (n,)."""
-    names = structure.dense
-    shape = get_shape(structure.workload.domain, names)
-    axis = names.index(attribute)
-    along = np.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - axis - 1))
-    periods = np.broadcast_to(along, shape).ravel()
+    periods = _find_periods(structure, attribute)
     last = np.zeros(int(classes.max()) + 1, dtype=np.int64)
     counted = np.flatnonzero(classes >= 0)
     np.maximum.at(last, classes[counted], periods[counted])
     return last
+
+
+def _find_periods(structure: Structure, attribute: str) -> IntArray:
+    """Find the period of each dense cell, shape (D,)."""
+    shape = get_shape(structure.workload.domain, structure.dense)
+    return np.indices(shape)[structure.dense.index(attribute)].ravel()
