@@ -143,8 +143,8 @@ def _check_coverage(person: Sequence[str]) -> None:
     """Raise BudgetError if rows in no table are to be counted, and their persons limited."""
     if person:
         raise BudgetError(
-            "the plan has coverage, and the source has person, which does not limit the rows "
-            "in no table. Leave out person, or design without coverage."
+            "the plan's coverage counts the rows in no table, but person does not limit these "
+            "rows. Leave out person, or design without coverage."
         )
 
 

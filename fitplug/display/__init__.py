@@ -13,6 +13,7 @@ from fitplug.display.html import (
 from fitplug.display.numbers import (
     format_delta,
     format_down,
+    format_excess,
     format_percent_up,
     format_rho,
     format_up,
@@ -53,6 +54,7 @@ __all__ = [
     "choose_report",
     "format_delta",
     "format_down",
+    "format_excess",
     "format_percent_up",
     "format_rho",
     "format_std_range",

@@ -191,8 +191,9 @@ def check_family(
 
     Args:
         design: `design(workload, unit=unit)` returns a plan of the family, and raises an InputError
-            for what the family does not have.
-        case: One of `list_family_cases()`; None for all, of which the family must have one.
+            for a workload or unit that the family does not support.
+        case: One of `list_family_cases()`; None for all, of which the family must support at least
+            one.
         solves: Whether to compare with cvxpy, which takes up to some seconds for each case.
 
     Raises:

@@ -128,5 +128,5 @@ def test_plans_that_have_no_contingency_table_are_refused(case: str) -> None:
 
 
 def test_other_marginals_of_each_column_are_refused() -> None:
-    with pytest.raises(ValueError, match="leave oneway out"):
+    with pytest.raises(ValueError, match="Leave oneway out"):
         make_algorithm(oneway="all")

@@ -33,10 +33,10 @@ from fitplug_dask.files.checked_file import (
 )
 from fitplug_dask.sources import Format, Location, State, get_request_pool, open_stored_blocks
 
-ENCRYPTED_FAULT = "is encrypted, and fitplug cannot decrypt Parquet. Store it decrypted."
+ENCRYPTED_FAULT = "is encrypted, and fitplug cannot decrypt Parquet. Store it unencrypted."
 DAMAGED_FOOTER_FAULT = "has a damaged footer. Write it again."
 _ENCRYPTED_COLUMNS_FAULT = (
-    "has encrypted columns, and fitplug cannot decrypt Parquet. Store it decrypted."
+    "has encrypted columns, and fitplug cannot decrypt Parquet. Store it unencrypted."
 )
 _SUMMARY_FAULT = (
     "is only a summary of other files, which hold the rows. Remove it, or count those files."

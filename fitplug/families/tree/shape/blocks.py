@@ -129,7 +129,7 @@ class TreeStructure(Structure):
 
     @property
     def remedy(self) -> str:
-        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+        return f"for the optimum, use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
 
     @property
     def differences(self) -> int:
