@@ -100,9 +100,9 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
         # The row that is kept may be at other values after another row of the person was replaced,
         # and a release has the numbers of kept rows at these values without noise.
         raise BudgetError(
-            f"counting with person does not fit the unit of privacy ({unit}), because which "
-            "rows of a person are counted depends on all values of the rows. Count without "
-            "person, or design the plan for fp.ReplaceOne()."
+            f"counting with person does not fit the unit of privacy ({unit}), because all values "
+            "of a person's rows decide which of them are counted. Count without person, or design "
+            "the plan for fp.ReplaceOne()."
         )
     return None if unit is None else unit.limit
 

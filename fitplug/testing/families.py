@@ -246,7 +246,7 @@ def check_unit(
         >>> fitplug.testing.check_unit(fp.AddRemove(records=2, once_per="M"))
     """
     require(str(unit), "the unit has no words for messages")
-    require(read_unit(unit.to_spec()) == unit, "the unit's table in a file is another unit")
+    require(read_unit(unit.to_spec()) == unit, "the unit that a file holds is another one")
     designed = 0
     for name, workload in make_workloads().items():
         if workload.cell_count > _MOST_SOLVED:

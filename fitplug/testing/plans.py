@@ -36,7 +36,7 @@ ListNeighbours: TypeAlias = Callable[[Workload, Any], Iterable[Difference]]
 """Lists the differences between all neighbours in a unit, over the cells of a workload."""
 
 _LOOSEST = 1e-8
-"""How far above the truth what is stated in floats may be, relatively."""
+"""The largest relative excess of a number that a plan states in floats."""
 
 _ROUNDING = 1e-12
 """What rounding may do to variances that are summed in floats here."""

@@ -93,8 +93,8 @@ def build_group(
         file = entry[TARGETS_KEY]
         if target or not isinstance(file, str) or not isinstance(name, str):
             raise WorkloadError(
-                f"{where}: targets must be the path of a CSV file, for a group with a name and "
-                f"without {', '.join(TARGET_KEYS)}"
+                f"{where}: targets must be the path of a CSV file. Give the group a name, and "
+                f"remove {', '.join(TARGET_KEYS)}."
             )
         target = read_targets(folder / file, name, factors, domain, names)
     try:

@@ -87,7 +87,8 @@ def count_person_shards(
         store: Where the kept rows are stored meanwhile.
         client: What runs the tasks.
         shared: What `consume` takes first.
-        report: Called in this thread with what is done of the two exchanges, and of all.
+        report: Called in this thread with the finished and the total number of steps of both
+            exchanges.
         memory: The most bytes of rows or counts that one process holds between tasks.
 
     Returns:
