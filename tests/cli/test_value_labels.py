@@ -157,7 +157,7 @@ def test_wrong_labels_of_files_are_refused(folder, entry, says):
         ({"sex": {"1": ""}}, "must be a text that is not empty"),
         ({"sex": {"1": 1}}, "must be a text"),
         ({"age": {"1": "x"}}, "no attribute 'age'"),
-        ({"sex": {"1": "x"}, "race": {"a": "y"}}, "'race_label' has the name of the column"),
+        ({"sex": {"1": "x"}, "race": {"a": "y"}}, "'race_label' has the name of the label column"),
     ],
 )
 def test_wrong_labels_are_refused(labels, says):

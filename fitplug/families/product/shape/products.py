@@ -137,7 +137,7 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def grade_labels(self) -> tuple[IntArray, ...]:
-        """Per attribute the grade that each scale has of it, 0 for its total, shape (count,)."""
+        """By attribute, its grade in each scale, 0 for its total, shape (count,)."""
         scales = self.batched.scales
         return tuple(scales.label(a) for a in range(len(self.block_attributes)))
 
