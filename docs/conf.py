@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
@@ -70,6 +71,8 @@ def setup(app: Sphinx) -> None:
     """Read comma-separated values as plain text, which Pygments has no lexer for."""
     app.add_lexer("csv", TextLexer)
     app.connect("autodoc-process-signature", tidy_signature)
+    app.connect("doctree-resolved", set_dashes)
+    app.connect("autodoc-skip-member", skip_tuples)
 
 
 def tidy_signature(
@@ -81,3 +84,18 @@ def tidy_signature(
     arguments = re.sub(r"TypeAliasForwardRef\('([^']*)'\)", r"\1", arguments)
     arguments = re.sub(r"<function (\w+)[^>]*>", r"\1", arguments)  # a default
     return "" if getattr(value, "_is_protocol", False) else arguments, returns
+
+
+def set_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Set a dash between a parameter and its description, where Sphinx puts two hyphens."""
+    for text in list(doctree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
+
+
+def skip_tuples(
+    app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any
+) -> bool | None:
+    """Leave out what named tuples have from tuples; their fields are under Variables."""
+    of_tuple = value in (tuple.count, tuple.index) or type(value).__name__ == "_tuplegetter"
+    return True if of_tuple else None

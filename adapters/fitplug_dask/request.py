@@ -74,7 +74,9 @@ class Request:
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
         advice = (
-            "Count without person and coverage, which counts in shards, or use" if whole else "Use"
+            "Count without person and coverage, so that shards can be counted, or use"
+            if whole
+            else "Use"
         )
         where = "a worker" if whole and self.runner.client is not None else "this process"
         raise TablesError(

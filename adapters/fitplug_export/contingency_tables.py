@@ -60,8 +60,8 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         table.marginals.release.estimates, table.synthesize()
 
     At `rho=plan.rho` every answer has the plan's accuracy, and at another rho all standard
-    deviations have one factor, `release.noise_scale`. OpenDP's accountant charges the rho of the
-    query, once.
+    deviations are multiplied by one factor, `release.noise_scale`. OpenDP's accountant charges the
+    rho of the query, once.
 
     Args:
         plan: The plan, for `fp.AddRemove(records=k)` and the k of the context's privacy unit. Its
@@ -82,15 +82,15 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.oneway != "unkeyed":
-            raise ValueError("the plan says what is measured of each column; leave oneway out")
+            raise ValueError("the plan defines what is measured of each column. Leave oneway out.")
         check_plan(self.plan)
         if not self.plan.unit.is_of_records:
             raise WorkloadError(
-                f"contingency tables are not for the unit of privacy {self.plan.unit!r}. Design "
-                "the plan for fp.AddRemove(records=k)."
+                f"contingency tables do not support the unit of privacy {self.plan.unit!r}. "
+                "Design the plan for fp.AddRemove(records=k)."
             )
         if not self.plan.workload.attributes:
-            raise WorkloadError("the plan has no table: ask for a marginal of some attributes")
+            raise WorkloadError("the plan has no table. Ask for a marginal of some attributes.")
         for name in self.plan.workload.attributes:
             attribute = self.plan.domain[name]
             has_values = isinstance(attribute, (Integers, Categories))
@@ -125,7 +125,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         """Make the measurement; OpenDP calls this.
 
         Args:
-            input_domain: LazyFrames of the numbers of values.
+            input_domain: The domain of LazyFrames, with the number of values of each column.
             input_metric: The frame distance of rows added or removed.
             output_measure: The measure of zCDP.
             d_in: Bounds on the rows of a person.
@@ -142,13 +142,13 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         """
         library = import_library("mbi")
         if output_measure != dp.zero_concentrated_divergence():
-            raise ValueError("the plan's noise is Gaussian: give the context rho, not epsilon")
+            raise ValueError("the plan's noise is Gaussian. Give the context rho, not epsilon.")
         sizes = {name: _find_size(input_domain, name) for name in input_domain.columns}
         for name in self.plan.workload.attributes:
             if sizes.get(name) != self.plan.domain[name].size:
                 raise ValueError(
-                    f"column {name!r} is missing or has other values than the plan: give the call "
-                    "keys=algorithm.keys"
+                    f"column {name!r} is missing or has other values than the plan. Pass "
+                    "keys=algorithm.keys to the call."
                 )
         counting = dp.t.make_user_transformation(
             input_domain,

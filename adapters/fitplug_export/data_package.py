@@ -52,7 +52,7 @@ def write_data_package(
     """Write a data package of Frictionless: a CSV for each group, and datapackage.json.
 
     The descriptor says what each column is, its type and its quantity, and which rows the
-    numbers are about. It names no licence; add that of the publisher.
+    numbers are about. It names no licence; add the publisher's.
 
     Args:
         release: The release.

@@ -32,7 +32,7 @@ _MOST_ENTRIES = 10**6
 
 
 class MbiMeasurements(NamedTuple):
-    """What mbi estimates a model from.
+    """The inputs from which mbi estimates a model.
 
     Attributes:
         domain: The attributes that queries use, with the labels of their cells.

@@ -25,8 +25,8 @@ def write_sdmx(
 ) -> None:
     """Write SDMX-CSV 2.0: a file for each group, and structures.xml in SDMX-ML 3.0.
 
-    Each group is a dataflow with a data structure of its own. Labels that are no identifiers
-    of SDMX get one, and the code lists say what each stands for.
+    Each group is a dataflow with a data structure of its own. A label that is not an SDMX
+    identifier gets one, and the code lists show the label of each.
 
     Args:
         release: The release.

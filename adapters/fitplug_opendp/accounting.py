@@ -16,8 +16,8 @@ def dp_event(plan: Plan) -> Any:
 
     All answers together are one event, for the RDP and PLD accountants under the relation of adding
     or removing one person in the plan's unit of privacy. Its noise multiplier is sigma over the
-    sensitivity, rounded down. The event takes the discrete noise for continuous noise; the PLD
-    accountant gives the curve that `Plan.epsilon` proves for both.
+    sensitivity, rounded down. The event describes continuous noise in place of the discrete noise;
+    the PLD accountant gives the curve that `Plan.epsilon` proves for both.
 
     Args:
         plan: The plan, from `fitplug.design`.

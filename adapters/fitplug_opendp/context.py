@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from fitplug.display import format_excess
 from fitplug.errors import OverBudget
 from fitplug.plan import Plan
 from fitplug_opendp import _compat
@@ -16,8 +17,8 @@ _NAME = "fitness_for_use"
 def register() -> None:
     """Register plans in OpenDP's Context API, as `context.query(rho=...).fitness_for_use(plan)`.
 
-    The release has the plan's shape of noise at the scale that spends the loss of the query. When
-    the call gives `scale=`, the noise has that scale instead.
+    The noise has the plan's covariance, scaled so that it spends the query's loss. When the call
+    gives `scale=`, the noise has that scale instead.
 
     It works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on `fitplug.Tables`
     with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has no contexts on
@@ -81,8 +82,8 @@ def as_query(query: Any) -> Any:
 def preflight(context: Any, measurement: Any) -> None:
     """Raise an error if the context would refuse this measurement, without a query.
 
-    A privacy filter that refuses a query is exhausted by it for good, and all that is left of its
-    budget is lost, so check first.
+    A refused query exhausts a privacy filter for good, and the rest of its budget is lost. So check
+    first.
 
     Args:
         context: An `opendp.context.Context`.
@@ -121,7 +122,8 @@ def preflight(context: Any, measurement: Any) -> None:
             left = [d - s for d, s in zip(budget, spent, strict=True)]
     for cost, rest in zip(costs, left, strict=True):
         if cost > rest:
-            shown = [", ".join(f"{float(v):.6g}" for v in amounts) for amounts in (costs, left)]
+            pairs = [format_excess(float(c), float(r)) for c, r in zip(costs, left, strict=True)]
+            shown = [", ".join(texts) for texts in zip(*pairs, strict=True)]
             raise OverBudget(
                 f"over budget: the query costs a privacy loss of {shown[0]}, but the context "
                 f"has {shown[1]} left",

@@ -113,13 +113,13 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
     """Raise TablesError unless tables have the numbers of rows in no table, by these attributes."""
     if tables.unit is not None:
         raise TablesError(
-            "the tables were limited by person, which does not limit the rows in no table, and the "
-            "plan has coverage. Count without person, or design without coverage."
+            "the plan's coverage counts the rows in no table, but person does not limit these "
+            "rows. Count without person, or design without coverage."
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
-            "the plan has coverage, and the tables do not have the number of rows in no table by "
-            f"{', '.join(names)}: count them again with this plan"
+            "the plan has coverage, but the tables lack the numbers of rows in no table, by "
+            f"{', '.join(names)}. Count again with this plan."
         )
 
 

@@ -244,7 +244,7 @@ class RunSecret:
     a person are kept.
 
     Attributes:
-        nonce: What hides the exact counts in their seal.
+        nonce: The nonce that hides the exact counts in their seal.
         person_key: The key of the hash that chooses rows of a person.
         key_file: The file of the secret, which is there from before the data are counted until the
             release is published; None if no later run needs it.

@@ -160,8 +160,8 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     domain, and the attribute has no cell for other values. One row more or less changes the
     tables by one row, or not at all, and the map says so; in tables with measures, by the
     shares of one row, whatever its values are. For Bounds it gives the least product
-    of per_group and num_groups by the same columns. A frame that cannot be computed fails with an
-    error that says nothing of it, so give data that is read and checked.
+    of per_group and num_groups by the same columns. If a frame cannot be computed, the error does
+    not explain why, so read and check the data first.
 
     OpenDP's features "contrib" and "honest-but-curious" must be switched on; this function never
     does it.

@@ -71,8 +71,8 @@ def make_fitness_for_use(
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
     if plan.has_coverage:
         raise ValueError(
-            "the plan has coverage, which measurements do not have; design it without coverage, or "
-            "release it by fitplug.release(plan, tables)"
+            "measurements cannot have coverage. Design the plan without coverage, or release it "
+            "with fitplug.release(plan, tables)."
         )
     check_unit_is_measurable(plan.unit)
     check_space(input_domain, input_metric)

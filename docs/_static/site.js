@@ -6,4 +6,10 @@ document.addEventListener("DOMContentLoaded", () => {
     const top = current.getBoundingClientRect().top - sidebar.getBoundingClientRect().top;
     sidebar.scrollTop += Math.max(0, top - sidebar.clientHeight / 2);
   }
+  // Names break after their separators, not inside a word.
+  const names = "td code .pre, th code .pre, .bd-sidebar-secondary .pre";
+  for (const name of document.querySelectorAll(names)) {
+    const parts = name.textContent.split(/(?<=[_.(,/=])(?=\w)/);
+    name.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
+  }
 });

@@ -31,12 +31,12 @@ def count(
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
 
-    A row that is null or outside the domain on any attribute that any wanted table uses is left
-    out of every table, as the tables must be marginals of one histogram.
+    A row is left out of every table if it is null or outside the domain on an attribute of any
+    table, because the tables must be marginals of one histogram.
 
-    Tables with measures count shares of rows, in the same pass: a row has `shares` of each,
-    divided between the cells of its value's bounds. Columns of measures hold integers, floats or
-    decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
+    Tables with measures count shares of rows, in the same pass: a row's shares are divided between
+    the bounds of its value. Columns of measures hold integers, floats or decimals, or the text of
+    CSV files; text that spells no number, null and NaN are not values.
 
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so that two counts may choose other rows.
@@ -90,7 +90,7 @@ def count(
 
 
 def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Preview:
-    """Say what `count` with the same arguments would read and take, without reading any row.
+    """Show what `count` would read, and the tasks and memory it would need; no row is read.
 
         fp.preview("people/", plan).tasks
 
@@ -114,7 +114,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
     source = Source.of(source)
     if source.is_in_database:
         raise InputError(
-            "preview shows the files of a count, and a database counts these rows. Call count."
+            "a database counts these rows, so there are no files to preview. Call count."
         )
     said: Preview = call_adapter("preview", source, plan, client=client)
     return said

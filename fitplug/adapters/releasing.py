@@ -77,8 +77,8 @@ def release(
             must use the same rows: if rows were limited per person, weighted or filtered, they
             must use the same tables.
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
-        again: For a release into a folder without a key, whether to make another draw of a plan
-            that the ledger has a release of.
+        again: For a release into a folder without a key, whether to draw a plan again that was
+            already released.
         replace: Whether an earlier release in the folder is kept next to it under another name. It
             needs a ledger, because nothing else counts the draws. Otherwise a folder that holds a
             release is refused.

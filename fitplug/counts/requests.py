@@ -100,9 +100,9 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
         # The row that is kept may be at other values after another row of the person was replaced,
         # and a release has the numbers of kept rows at these values without noise.
         raise BudgetError(
-            f"counting with person does not fit the unit of privacy ({unit}), because which "
-            "rows of a person are counted depends on all values of the rows. Count without "
-            "person, or design the plan for fp.ReplaceOne()."
+            f"counting with person does not fit the unit of privacy ({unit}), because all values "
+            "of a person's rows decide which of them are counted. Count without person, or design "
+            "the plan for fp.ReplaceOne()."
         )
     return None if unit is None else unit.limit
 
@@ -143,8 +143,8 @@ def _check_coverage(person: Sequence[str]) -> None:
     """Raise BudgetError if rows in no table are to be counted, and their persons limited."""
     if person:
         raise BudgetError(
-            "the plan has coverage, and the source has person, which does not limit the rows "
-            "in no table. Leave out person, or design without coverage."
+            "the plan's coverage counts the rows in no table, but person does not limit these "
+            "rows. Leave out person, or design without coverage."
         )
 
 

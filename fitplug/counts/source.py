@@ -24,8 +24,8 @@ class DeltaTable:
         fp.count(fp.DeltaTable("lake/people", version=12), plan)
 
     The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
-    a table that needs more of its readers is refused. A `deltalake.DeltaTable` may be counted as it
-    is, in the version that it has loaded; its files are reached with `storage_options`.
+    a table that needs other features of readers is refused. A `deltalake.DeltaTable` may be counted
+    as it is, in the version that it has loaded; its files are reached with `storage_options`.
 
     Args:
         path: The folder of the table, or its URL.
@@ -47,13 +47,14 @@ class IcebergTable:
         fp.count(fp.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
 
     The package `pyiceberg` reads the manifests. Position deletes, deletion vectors and renamed
-    columns are respected. A table that needs more of its readers is refused, as one with equality
-    deletes. A Table of pyiceberg, as its catalogs load them, and a scan of one that has no filter,
-    may be counted as they are; their files are reached with `storage_options`.
+    columns are respected. A table that needs other features of readers, such as equality deletes,
+    is refused. A Table of pyiceberg, as its catalogs load them, and a scan of one that has no
+    filter, may be counted as they are; their files are reached with `storage_options`.
 
     Args:
         path: The file of the table's metadata, `....metadata.json`, or its URL. The folder of a
-            table serves if it holds `metadata/version-hint.text`, as tables without a catalog do.
+            table also works if it holds `metadata/version-hint.text`, as tables without a catalog
+            do.
         snapshot_id: The snapshot to count; None for the current one.
     """
 
@@ -98,8 +99,8 @@ class Source:
 
     Args:
         path: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path or
-            a URL of a store (`s3://bucket/people/`). In a folder all files at any depth are read
-            that end in .parquet, .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz, except
+            a URL of a store (`s3://bucket/people/`). In a folder, all files that end in .parquet,
+            .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz are read, at any depth, except
             below names that start with "_" or "."; all must be of one format. Folders named
             `key=value` make `key` a column. CSV files have commas, and the names of the columns in
             the first line. The domain sets the types of folder keys and CSV values: text that
@@ -282,8 +283,8 @@ class Preview:
         rows_are: A sentence that says how rows are understood.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
             without checksums, in which damage may not be noticed.
-        counts: If each row counts once, the columns that by their names and types may
-            say of how many rows the row is an aggregate.
+        counts: If each row counts once, the columns that, by their names and types, may hold the
+            number of people that a row stands for.
     """
 
     files: int

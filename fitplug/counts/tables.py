@@ -127,8 +127,8 @@ class Tables(Mapping[AttributeSet, Counts]):
 
     @property
     def nonce(self) -> bytes:
-        """The secret that hides the counts in `seal`. It is as confidential as they are, because
-        whoever has it can test guesses of the counts against the seal.
+        """The secret that hides the counts in `seal`. It is as confidential as the counts, because
+        anyone who has it can test guesses of the counts against the seal.
         """
         return self._nonce
 
@@ -139,7 +139,7 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Tables that were written and read back, copied or pickled keep the seal. A new count has
         another one, even of the same rows. The seal may be published: it is SHA-256 over 32
-        random bytes that stay secret, so it tells nothing about what else it is computed from.
+        random bytes that stay secret, so it reveals nothing about the counts.
         """
         description = {
             "domain": list(self.domain.spec().items()),
@@ -166,8 +166,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     ) -> Tables:
         """Count rows that are held in memory.
 
-        A row outside the domain on any attribute that any of the tables uses is left out of all
-        tables.
+        A row outside the domain on an attribute of any table is left out of all tables.
 
         Args:
             domain: The domain of the counts.
@@ -179,8 +178,8 @@ class Tables(Mapping[AttributeSet, Counts]):
                 their column, if rows are aggregates. Do not give the sampling weights of a survey:
                 there a row is one person, who would count many times.
             where: The value, or the values, by the name of a column, which need not be an
-                attribute. Only rows are counted that hold one of the values in each of these
-                columns; null is none of them.
+                attribute. Only rows with one of the values in each of these columns are counted;
+                null never matches.
 
         Raises:
             DataError: If a column is missing, or its values have another type or number.
@@ -217,8 +216,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     ) -> Tables:
         """Count rows whose cells are known.
 
-        A row with the code -1 on any attribute that any of the tables uses is left out of all
-        tables.
+        A row with the code -1 on an attribute of any table is left out of all tables.
 
         Args:
             domain: The domain of the counts.

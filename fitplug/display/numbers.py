@@ -1,4 +1,8 @@
-"""Numbers for people: a few digits, rounded to the safe side."""
+"""Numbers for people: a few digits, rounded to the safe side.
+
+Screens and messages show a cost with three digits. Accounts, proofs and documents show six, as
+their amounts are added up or compared.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ _LARGEST_IN_FULL = 1e12
 """Smaller numbers are shown with all digits before the decimal point."""
 
 
-def format_up(value: float, digits: int = 6) -> str:
+def format_up(value: float, digits: int = 3) -> str:
     """Format a number with a few significant digits, rounded up.
 
     This is for costs, of which none may be shown as less than it is. The rounding errors of floats
@@ -22,10 +26,16 @@ def format_up(value: float, digits: int = 6) -> str:
     return _format(float(Context(digits, ROUND_CEILING).create_decimal(least)), digits)
 
 
-def format_down(value: float, digits: int = 6) -> str:
+def format_down(value: float, digits: int = 3) -> str:
     """Format a number with a few significant digits, rounded down: for bounds and what remains."""
     most = value * (1 + _LAST_DIGITS)
     return _format(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)
+
+
+def format_excess(requested: float, remaining: float) -> tuple[str, str]:
+    """Format a cost and the amount that it exceeds, with all digits if they differ only later."""
+    shown = format_up(requested), format_down(remaining)
+    return shown if shown[0] != shown[1] else (repr(requested), repr(remaining))
 
 
 def format_percent_up(share: float, digits: int = 2) -> str:
@@ -45,8 +55,8 @@ def format_rho(rho: float, epsilon: float, delta: float) -> str:
         >>> format_rho(0.04086, 1.6047, 1e-9)
         'rho = 0.0409 (epsilon 1.61 at delta 1e-9)'
     """
-    at = f"epsilon {format_up(epsilon, 3)} at delta {format_delta(delta)}"
-    return f"rho = {format_up(rho, 3)} ({at})"
+    at = f"epsilon {format_up(epsilon)} at delta {format_delta(delta)}"
+    return f"rho = {format_up(rho)} ({at})"
 
 
 def _format(value: float, digits: int) -> str:

@@ -143,7 +143,10 @@ class DatesCodec(Codec, kind=Dates):
 
     attribute: Dates
     spec_form: ClassVar[SpecForm] = SpecForm(
-        "{ dates = [first, last], by = 'year' }", names=("dates",), optional=("by", "date_format")
+        "{ dates = [first, last], by = 'year' }",
+        names=("dates",),
+        required=("by",),
+        optional=("date_format",),
     )
     value_type: ClassVar[type] = datetime.date
     is_ordered: ClassVar[bool] = True
@@ -275,10 +278,10 @@ class DatesCodec(Codec, kind=Dates):
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Dates:
-        """Make the attribute of a table such as `{ dates = ["1920-01-01", "2020-12-31"] }`."""
+        """Make the attribute of a table such as `{ dates = ["1920", "2020"], by = "year" }`."""
         first, last = read_ends(spec, "dates", "dates, [first, last]")
-        given = {key: spec[key] for key in ("by", "other", "date_format") if key in spec}
-        return Dates(first, last, **given)
+        given = {key: spec[key] for key in ("other", "date_format") if key in spec}
+        return Dates(first, last, spec["by"], **given)
 
 
 def _list_periods(dates: Dates) -> IntArray:

@@ -80,14 +80,14 @@ class Domain:
         column = name_label_column(name)
         if column in self:
             raise DomainError(
-                f"attribute {column!r} has the name of the column of {name!r}'s labels; rename it"
+                f"attribute {column!r} has the name of the label column of {name!r}. Rename it."
             )
         unknown = set(self.value_labels[name])
         for kind in get_codec(self[name]).levels or ("identity",):
             unknown -= self._list_labelled_values(name, kind)
         if unknown:
             raise DomainError(
-                f"attribute {name!r}: {min(map(repr, unknown))} has a label and is not a value"
+                f"attribute {name!r}: {min(map(repr, unknown))} has a label but is not a value"
             )
         for label in self.value_labels[name].values():
             if not isinstance(label, str) or not label.strip():
@@ -151,7 +151,7 @@ class Domain:
         """Sort names of attributes into the domain's order.
 
         Args:
-            names: Names of attributes; one that is there twice is returned once.
+            names: Names of attributes; a repeated name is returned once.
 
         Raises:
             DomainError: If an attribute is unknown.

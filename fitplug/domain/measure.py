@@ -49,8 +49,8 @@ class Measure(Attribute):
         fp.Measure(0, 200_000, unit=100)
 
     Values below `low` count as `low`, and values above `high` as `high`. Then they are rounded to
-    the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. What clamping
-    and rounding change is not an error of the noise, and no margin of error covers it.
+    the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. No margin of
+    error covers the effect of clamping and rounding.
 
     Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
     naming it, which counts rows. Bounds that are dates make the days since 1970-01-01 the

@@ -57,8 +57,8 @@ class Strategy:
     def from_matrix(cls, A: Any, *, name: str = "strategy") -> Strategy:
         """Make a strategy whose answers get independent noise of one variance.
 
-        Answers with different variances are stated by rows that are divided by their standard
-        deviations. The scale of A as a whole has no meaning.
+        If answers have different variances, divide each row by its standard deviation. The scale of
+        A as a whole has no meaning.
 
         Args:
             A: Shape (p, d): an array, a sparse matrix or a linear operator of SciPy. It is held as
@@ -191,7 +191,7 @@ class Evaluation:
     def ratio(self) -> float:
         """How many times as accurate the best mechanism is, at equal rho, in standard deviations.
 
-        It is Delta over its certified lower bound; its square is that of rho.
+        It is Delta over its certified lower bound; its square is the ratio of rho.
         """
         return self.privacy_cost / self.lower_bound
 
@@ -209,8 +209,8 @@ class Evaluation:
         lines += [
             f"strategy      {self.strategy.name}: {rows:,} queries over {cells:,} cells",
             f"privacy cost  rho = {self.rho:.6g}, not certified",
-            f"optimum       rho >= {format_down(self.rho_lower_bound)}, proven; the plan has "
-            f"{format_up(self.plan.rho)}",
+            f"optimum       rho >= {format_down(self.rho_lower_bound, 6)}, proven; the plan has "
+            f"{format_up(self.plan.rho, 6)}",
             f"ratio         {self.ratio**2:.4f} in rho, {self.ratio:.4f} in standard deviations",
             f"tightest      query {list(at)} of group {name!r}",
             f"costliest     {self.costliest_neighbours}",

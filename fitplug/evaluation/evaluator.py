@@ -47,8 +47,8 @@ def evaluate(
         workload: The queries and their targets.
         strategy: A `Strategy`; or the covariance (d, d) of noise on the cells, as in
             `Strategy.from_covariance`. The d columns are the cells of `workload.attributes`, in C
-            order: the cells of the last attribute follow one another. They are those of
-            `workload.matrix()`.
+            order: the cells of the last attribute follow one another. `workload.matrix()` has the
+            same columns.
         unit: `fp.AddRemove(records=...)` or `fp.ReplaceOne(...)`.
         plan: A plan for the same workload and unit, so that it is not designed again. If it meets
             scaled targets, the strategy is evaluated at these.

@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
 
-from fitplug.display import format_down, format_up
+from fitplug.display import format_down, format_excess
 from fitplug.domain import Domain
 from fitplug.errors import BudgetError, InputError, OverBudget
 from fitplug.ledger import rows
@@ -198,9 +198,7 @@ def check_fits(
             f" In the ledger's unit, the release costs {changes**2} times its rho, because one "
             f"change there is made of {changes} changes in the release's unit."
         )
-        shown = format_up(requested), format_down(remaining)
-        if shown[0] == shown[1]:  # they differ in later digits
-            shown = repr(requested), repr(remaining)
+        shown = format_excess(requested, remaining)
         raise OverBudget(
             f"rho = {shown[0]} is over budget: the ledger {file.path} has {shown[1]} left. Nothing "
             "was charged. Relax the targets or raise the budget."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from fitplug.display import format_up
+from fitplug.display import format_excess, format_up
 from fitplug.domain import Domain
 from fitplug.errors import AlreadyReleased, KeyTaken, OverBudget
 from fitplug.families import name_cell
@@ -90,10 +90,11 @@ def check_is_covered(
         names = tuple(name for name, _ in excess.cell)
         indices = tuple(index for _, index in excess.cell)
         place = f" at {name_cell(domain, names, indices)}" if names else ""
+        cost, left = format_excess(excess.requested, excess.remaining)
         raise OverBudget(
-            f"rho = {excess.requested!r} is over budget{place}: the charge {covered_by!r} of the "
-            f"ledger {file.path} has {excess.remaining!r} left there, so it does not cover this "
-            "release. Relax the targets or charge the release.",
+            f"rho = {cost} is over budget{place}: the charge {covered_by!r} of the ledger "
+            f"{file.path} has {left} left there, so it does not cover this release. Relax the "
+            "targets or charge the release.",
             requested=excess.requested,
             remaining=excess.remaining,
         )
@@ -116,8 +117,8 @@ def find_charge(file: LedgerFile, entries: Iterable[Entry], covered_by: ChargeRe
     (charge,) = matching
     if charge.covered_by is not None:
         raise file.make_error(
-            f"has {covered_by!r} as a release that another charge covers. Name that charge, "
-            f"{charge.covered_by}."
+            f"has a release {covered_by!r} that is itself covered by charge {charge.covered_by}. "
+            f"Name charge {charge.covered_by}."
         )
     return charge
 

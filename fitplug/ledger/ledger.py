@@ -392,7 +392,7 @@ class Ledger:
         except LedgerError:
             return f"Ledger({str(self.path)!r}, unreadable)"
         spent = format_up(ceil_written(budget.spent))
-        total = format_down(floor_written(budget.total))
+        total = format_down(floor_written(budget.total), 6)
         return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"
 
     def _repr_html_(self) -> str:

@@ -90,9 +90,9 @@ class Entry:
         folder: Where the release went.
         covered_by: The number of the earlier charge that covers this release.
         profile: The digest of the costs per cell that the ledger keeps with the charge.
-        bound_unit: The unit of privacy of what was paid for, with the cells that it is about; rho
-            is what it costs in the ledger's unit.
-        noise: The noise of what was paid for, if all of it is discrete Gaussian.
+        bound_unit: The unit of privacy of the release, with its cells; rho is what it costs in the
+            ledger's unit.
+        noise: The noise of the release, if all of it is discrete Gaussian.
     """
 
     id: int
@@ -109,7 +109,7 @@ class Entry:
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy of what was paid for, without its cells."""
+        """The unit of privacy of the release, without its cells."""
         return self.bound_unit.unit
 
     @property

@@ -38,10 +38,11 @@ def summarise_ledger(
     """
     delta = budget.delta
     spent = None if delta is None or not entries else budget.epsilon_at(delta)
+    total = floor_written(budget.total)
     facts = [
-        ("total", _format_amount(format_down(floor_written(budget.total)), budget.epsilon, delta)),
-        ("spent", _format_amount(format_up(ceil_written(budget.spent)), spent, delta)),
-        ("remaining", _format_amount(format_down(floor_written(budget.left)))),
+        ("budget", _format_amount(format_down(total, 6), budget.epsilon, delta)),
+        ("spent", _format_amount(format_up(ceil_written(budget.spent), 6), spent, delta)),
+        ("left", _format_amount(format_down(floor_written(budget.left), 6))),
     ]
     if budget.epsilon is not None:
         facts.append(("noise", "any" if budget.any_noise else "discrete Gaussian only"))
@@ -71,7 +72,7 @@ def format_ledger_html(name: str, summary: LedgerSummary, most: int) -> str:
 
 def _list_cells(entry: Entry, stage: Stage | None) -> list[str]:
     """List the cells of a charge, in the order of the headings."""
-    cost = format_up(ceil_float(entry.rho))
+    cost = format_up(ceil_float(entry.rho), 6)
     if entry.covered_by is not None:
         cost = f"covered by {entry.covered_by}"
     texts = (entry.what, entry.key, (entry.plan_digest or "")[:_DIGEST_LENGTH], entry.folder)
@@ -84,7 +85,7 @@ def _format_amount(rho: str, epsilon: float | None = None, delta: float | None =
     """Format an amount in rho, and in epsilon at delta if there is one."""
     if epsilon is None or delta is None:
         return f"rho = {rho}"
-    return f"rho = {rho} (epsilon {format_up(epsilon)} at delta {format_delta(delta)})"
+    return f"rho = {rho} (epsilon {format_up(epsilon, 6)} at delta {format_delta(delta)})"
 
 
 def _make_printable(text: str | None) -> str:

@@ -51,7 +51,7 @@ _GAIN = 2e-6
 """What a division must gain, relatively, for another one to follow."""
 
 _MOST_TIGHT = 3
-"""The most moves at which the rest is tight in turn."""
+"""The largest number of moves for which the bound on the rest is also made tight."""
 
 _CLOSE = 1e-5
 """A bound so close to the cost of a move, relatively, is good enough."""

@@ -125,8 +125,8 @@ def to_positions(numbers: IntArray | IndexArray) -> IndexArray:
         if not limits.min <= int(numbers.min()) <= int(numbers.max()) <= limits.max:
             # The position is not named: it may be the cell of a person's record.
             raise OverflowError(
-                "a position exceeds the arrays of this machine, whose addresses have "
-                f"{limits.bits} bits. Use a 64-bit machine."
+                f"this machine's addresses have {limits.bits} bits, too few for arrays of this "
+                "size. Use a 64-bit machine."
             )
     return np.asarray(numbers, dtype=np.intp)
 

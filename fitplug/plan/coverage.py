@@ -136,8 +136,8 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
         raise BudgetError("coverage is not needed: every row is in the tables. Leave it out.")
     if not unit.is_of_records:
         raise BudgetError(
-            f"coverage cannot be combined with the unit of privacy {unit!r}: it does not limit the "
-            "rows of a person that are in no table. Design for fp.AddRemove(records=k), or leave "
+            f"coverage cannot be combined with the unit of privacy {unit!r}, which does not limit "
+            "a person's rows in no table. Design for fp.AddRemove(records=k), or leave "
             f"coverage out: rows with a value outside {list_names(names)} are then not counted."
         )
     return names

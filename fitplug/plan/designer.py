@@ -63,13 +63,13 @@ def design(
 
     Args:
         workload: The query groups and their targets.
-        unit: The unit of privacy: what one person's presence changes. All that the plan says of
-            privacy is for one person in this unit. `fp.AddRemove(records=k)` protects persons
-            with up to k rows each.
+        unit: The unit of privacy: what one person's presence changes. All privacy figures of the
+            plan are for one person in this unit. `fp.AddRemove(records=k)` protects persons with up
+            to k rows each.
         periods: The attribute whose cells are periods of time, in their order, for a release that
-            is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs
-            the same as without, up to rounding: drawing so loses nothing. It needs the optimum
-            over all cells that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
+            is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs the
+            same with and without `periods`, up to rounding. It needs the optimum over all cells
+            that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
             Python prints. It excludes epsilon and delta.
         epsilon: A budget at `delta`, on the exact curve that `Plan.epsilon` reads.
@@ -78,18 +78,19 @@ def design(
             broadcasts to the domain's shape. All targets are scaled by the least common factor
             that keeps the profile within these budgets, and within rho too, if it is given. With
             the unused budget of another plan, both releases together cost no more than that plan.
-        total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the largest
-            ratio of variance to target plus lambda times the sum of all variances is made least.
+        total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the design
+            minimises the largest ratio of variance to target plus lambda times the sum of all
+            variances.
         tolerance: The largest acceptable gap: the relative distance of rho to its certified lower
             bound. If it is not reached within `max_iterations`, the best plan is returned
             with its true gap; see `Plan.gap` and `Plan.status`.
         solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
             further above the optimum. The certificate is checked the same way for both.
-        refine: Whether the profile is made least in the paper's refined privacy ordering too,
-            which has one optimum only, as far as `max_iterations` more iterations and about a
-            minute of work allow. `Plan.tiers` says how near to the least each tier is. The privacy
-            cost is the least either way. It has no effect with the solver "sm2", with a weight on
-            the total error, in the product family, for trees, or over more than 4,096 cells.
+        refine: Whether to also minimise the profile in the paper's refined privacy ordering, as far
+            as `max_iterations` more iterations and about a minute of work allow. `Plan.tiers` says
+            how near to the least each tier is. The privacy cost is the least either way. It has no
+            effect with the solver "sm2", with a weight on the total error, in the product family,
+            for trees, or over more than 4,096 cells.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
         coverage: Whether releases also have noisy numbers of the rows that are in no table, by
@@ -97,8 +98,7 @@ def design(
             cost nothing more, because no row is both in the tables and in none. It needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
-            far. If it returns True, the best plan so far is returned. What it raises passes
-            through.
+            far. If it returns True, the best plan so far is returned. Its exceptions pass through.
 
     Returns:
         The plan, whose targets hold for the integer mechanism that will run.

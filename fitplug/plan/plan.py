@@ -192,6 +192,6 @@ class Plan(PlanRecord):
 
     def __repr__(self) -> str:
         return (
-            f"Plan(rho={format_up(self.rho)}, unit={self.unit!r}, gap={format_up(self.gap, 2)}, "
+            f"Plan(rho={format_up(self.rho, 6)}, unit={self.unit!r}, gap={format_up(self.gap, 2)}, "
             f"{self.workload.query_count} queries, digest={self.digest[:12]})"
         )

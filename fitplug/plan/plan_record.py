@@ -61,7 +61,7 @@ class PlanRecord:
     Attributes:
         workload: The queries and targets it was designed for.
         strategy: The integer strategy that runs.
-        objective: What was made least, beyond the plain privacy cost.
+        objective: What the design minimised, if not the plain privacy cost.
         noise_std: sigma of the strategy's discrete Gaussian noise.
         scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 unless
             a budget or cell budgets were given.
@@ -69,12 +69,14 @@ class PlanRecord:
             Gaussian noise has a lower privacy cost. `rho_lower_bound` is the same in rho. If the
             plan has another objective, it is a bound on that objective; see `cost`.
         p: The dual weights of the differences between neighbours; see
-        `fitplug.families.base.family`. q: The dual weights of the rows of the strategy's
-        structure. p and q prove the bound. frame: How the norm is pinched in the product family;
-        `NO_FRAME` for other structures. weights: The dual weights of the further tiers; see
-        `tiers`. tolerance: The gap of rho that was asked for. iterations: The
-        iterations that it made. ended: Why it ended.
-        has_coverage: Whether releases have noisy numbers of the records in no table.
+            `fitplug.families.base.family`.
+        q: The dual weights of the rows of the strategy's structure. p and q prove the bound.
+        frame: How the norm is pinched in the product family; `NO_FRAME` for other structures.
+        weights: The dual weights of the further tiers; see `tiers`.
+        tolerance: The gap of rho that was asked for.
+        iterations: The number of iterations of the design.
+        ended: Why the design ended.
+        has_coverage: Whether releases have noisy numbers of the rows in no table.
     """
 
     workload: Workload
@@ -115,7 +117,7 @@ class PlanRecord:
         return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
 
     def compare_records(self, records: int) -> Fraction:
-        """Compute Delta of a person with so many rows anywhere, over Delta in the unit."""
+        """Compute Delta of a person with so many rows anywhere, divided by Delta in the unit."""
         return Fraction(records, self.structure.changes)
 
     @property
@@ -152,7 +154,7 @@ class PlanRecord:
 
     @cached_property
     def overstatement(self) -> float:
-        """How far the privacy cost may be above the truth at most, relatively; 0 if it is exact.
+        """The largest possible relative excess of the privacy cost; 0 if it is exact.
 
         It is a bound for persons whose rows can lie in too many ways to try all of them.
         """
@@ -160,7 +162,7 @@ class PlanRecord:
 
     @cached_property
     def cost(self) -> float:
-        """The value of what was made least, rounded up.
+        """The minimum that the design reached, rounded up.
 
         It is the privacy cost. With cell budgets or a weight on the total squared error, it is the
         objective of `fitplug.families.base.objective` instead.
@@ -202,7 +204,7 @@ class PlanRecord:
 
     @cached_property
     def noise(self) -> DiscreteNoise:
-        """The noise of a release: that on each of its integer answers."""
+        """The noise on each integer answer of a release."""
         return DiscreteNoise(self.noise_std, self.answer_count)
 
     @cached_property
@@ -284,8 +286,8 @@ class PlanRecord:
             An array that broadcasts to the domain's shape. Attributes whose cells all cost the
             same, since no query uses them or by symmetry, have one cell here (and no axis in a
             domain of more attributes than an array has axes, 64). Its maximum is
-            privacy_cost ** 2. In the product family, which distinguishes no cells, it is that
-            everywhere.
+            privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
+            this maximum.
         """
         varying = self.structure.profile_attributes
         cost = self.strategy.upper_profile(self.noise_std)
@@ -311,8 +313,8 @@ class PlanRecord:
         """
         if self.has_coverage:
             raise BudgetError(
-                "plans with coverage have no unused budget: a row in no table costs all of it, and "
-                "another release may count it. Design without coverage."
+                "plans with coverage have no unused budget: a row in no table costs all of rho, "
+                "and another release may count this row. Design without coverage."
             )
         if not self.unit.is_of_records:
             raise BudgetError(

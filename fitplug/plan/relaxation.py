@@ -72,7 +72,7 @@ def relax(
     The cheapest relaxation is the one with the least product of the factors on all groups. It ranks
     the groups by their factors. Then the first groups of this ranking are relaxed alone: as few of
     them as are enough with factors of at most 10 on their standard deviations. The product of these
-    factors is the least for these groups, up to what 0.1% of rho buys.
+    factors is the least for these groups, to within 0.1% of rho.
 
     Args:
         workload: The query groups and their targets.

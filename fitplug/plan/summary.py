@@ -156,14 +156,14 @@ def describe_certificate(plan: PlanRecord) -> str:
     if plan.objective.plain:
         return (
             "no mechanism with Gaussian noise that meets these targets has a rho below "
-            f"{format_down(plan.rho_lower_bound)}"
+            f"{format_down(plan.rho_lower_bound, 6)}"
         )
     # Without budgets, the square of the objective is twice rho times what the errors come to.
     divisor = 2 if plan.objective.budgets is None else 1
     cost, bound = plan.cost**2 / divisor, plan.lower_bound**2 / divisor
     return (
-        f"{plan.objective}: {format_up(cost)}; no mechanism with Gaussian noise is below "
-        f"{format_down(bound)}"
+        f"{plan.objective}: {format_up(cost, 6)}; no mechanism with Gaussian noise is below "
+        f"{format_down(bound, 6)}"
     )
 
 

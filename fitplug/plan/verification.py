@@ -82,7 +82,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if exact != strategy.sensitivity_squared:
         raise PlanError("the privacy cost differs from the plan's claim")
     if strategy.max_records != records:
-        raise PlanError("the number of rows it can hold differs from the plan's claim")
+        raise PlanError("the number of rows that the plan can hold differs from its claim")
     if records < FEWEST_RECORDS:
         raise PlanError(f"its integers cannot hold {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):

@@ -105,8 +105,8 @@ class Descent:
         steps = [table.begins, *targets, table.resolution]
         if not all(refines(b, a) for a, b in itertools.pairwise(steps)):
             raise WorkloadError(
-                "the totals are of regions that cross each other, which a release this large "
-                "cannot keep. Give totals of one attribute, or of nested ones."
+                "a release this large cannot keep totals of regions that cross each other. Give "
+                "totals of one attribute, or of nested regions."
             )
         chain = list(targets)
         asked = {resolutions.find_resolution(group) for group in resolutions.workload.groups}

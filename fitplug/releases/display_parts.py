@@ -242,7 +242,9 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
             start = max(part.slice.start, chosen.start)
             stop = min(part.slice.stop, chosen.stop)
             if part.slice.axis != chosen.axis:
-                raise InputError(f"{written.folder}/{DISPLAY}: {group.name!r} is cut otherwise.")
+                raise InputError(
+                    f"{written.folder}/{DISPLAY} divides {group.name!r} along another attribute."
+                )
             if start >= stop:
                 continue
             if group.name not in latest or latest[group.name][0] is not part:

@@ -218,7 +218,7 @@ class TablesInParts(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NoisyAnswers:
-    """What a mechanism released.
+    """The noisy answers of a mechanism.
 
     Attributes:
         plan: The plan that ran.
@@ -265,8 +265,8 @@ class NoisyAnswers:
     def public_totals(self) -> IntArray | None:
         """The exact numbers of counted rows that the unit of privacy makes public.
 
-        They are not protected: whoever reads the release knows them exactly. They have an axis for
-        each of `plan.structure.public_attributes`, and none if only the number of all rows is
+        They are not protected: anyone who reads the release knows them exactly. They have an axis
+        for each of `plan.structure.public_attributes`, and none if only the number of all rows is
         public. None if nothing is public.
         """
         structure = self.plan.structure
@@ -282,7 +282,7 @@ class NoisyAnswers:
         return ceil_float(Fraction(self.plan.privacy_cost) / Fraction(self.noise_scale))
 
     def epsilon(self, delta: float) -> float:
-        """Compute epsilon at a delta, for the rows that `privacy_cost` is of.
+        """Compute epsilon at a delta, for one person in the plan's unit of privacy.
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.

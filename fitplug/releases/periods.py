@@ -32,10 +32,10 @@ from fitplug.workload import ArraysByGroup, QueryGroup
 
 @dataclass(frozen=True, eq=False)
 class PartialRelease(NoisyAnswers):
-    """What is released of a plan whose answers are drawn period by period.
+    """The part of a release that is drawn so far, if it is drawn period by period.
 
-    Its arrays have the shapes that those of the complete release will have, with nan for what is
-    not known yet. `known` says which answers are. All of it is public.
+    Its arrays have the shapes of the complete release, with nan for answers that are not known yet.
+    `known` marks the known answers. All of it is public.
 
     Attributes:
         periods: The attribute whose cells are the periods.
@@ -57,7 +57,7 @@ class PartialRelease(NoisyAnswers):
 
     @cached_property
     def known(self) -> ByGroup:
-        """Which answers are known, by group: those that count no period that is not drawn."""
+        """Which answers are known, by group: those that use only drawn periods."""
         return ArraysByGroup(self.plan.workload, self._find_known)
 
     @cached_property

@@ -167,7 +167,9 @@ class _CumulativeCounts:
         ends = _list_ends(release, whole, name)
         outer = within.get(name, [(0, get_codec(self._attribute).value_count)])
         if len(outer) > 1:
-            raise WorkloadError(f"Select neighbouring values of {name!r}, whose quantiles you ask.")
+            raise WorkloadError(
+                f"Quantiles of {name!r} need neighbouring values of it. Select one range."
+            )
         ((self._first, stop),) = outer
         self._reader, self._asked, self._within = reader, asked, within
         ends = ends[(ends >= self._first) & (ends < stop)]
@@ -298,7 +300,7 @@ def _read_sum(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Te
     """
     expression = read_combination(reader, asked, within)
     if not isinstance(expression, Mapping):
-        raise WorkloadError(f"Quantiles are of counts, and {asked!r} is a ratio.")
+        raise WorkloadError(f"Quantiles need counts, but {asked!r} is a ratio.")
     return expression
 
 
@@ -341,7 +343,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     if len(ordered) != 1:
         listed = ", ".join(map(repr, ordered)) or "none"
         raise WorkloadError(
-            f"Name the attribute whose quantiles you ask, of=NAME; these are ordered: {listed}."
+            f"Name the attribute of the quantiles, of=NAME. Ordered attributes: {listed}."
         )
     return ordered[0]
 

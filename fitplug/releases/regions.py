@@ -83,7 +83,7 @@ def _find_codes(
     if code is not None:
         if code not in columns:
             raise WorkloadError(
-                f"no region has the property {code!r}. Their properties are {names}."
+                f"the regions have no property {code!r}. Their properties are {names}."
             )
         columns = {code: columns[code]}
     for column in columns.values():

@@ -148,7 +148,7 @@ class Release(ReleaseTables):
             asked: The counts, a sum as in `estimate`. Their groups must have a row for each value
                 of the attribute, or for all values up to each.
             q: The quantile, between 0 and 1, or several.
-            of: The attribute. By default the only ordered one that the counts list.
+            of: The attribute. By default the only ordered attribute that the counts list.
             confidence: The probability that an interval covers the exact quantile.
             simultaneous: Whether all intervals of the call cover at once with this probability.
 
@@ -176,9 +176,9 @@ class Release(ReleaseTables):
         """Estimate how many rows are in no table, because a value is outside the domain.
 
         Returns:
-            A row for each attribute by whose values rows are left out, then one for all
-            rows in no table; none if the plan was designed without `coverage=True`. A row
-            with values outside several attributes is in the row of each.
+            A row for each attribute whose values leave rows out, then one for all rows in no table;
+            none if the plan was designed without `coverage=True`. A row with values outside several
+            attributes is in the row of each.
 
         Example:
             >>> release.coverage()
@@ -219,8 +219,8 @@ class Release(ReleaseTables):
         """Read the release of a folder that `save` or the command line wrote.
 
         The files carry digests, rho is compared with the plan's integers, and every table with the
-        answers. This notices accidents and edits. Anyone who makes a folder on purpose can make all
-        of it agree.
+        answers. This notices accidents and edits. It does not notice a forged folder, whose files
+        may all agree.
 
         If the answers or a table are in several parts, each is read, and its digest checked, when
         it is needed. `verify` checks all of them.
@@ -265,7 +265,7 @@ class Release(ReleaseTables):
         Args:
             sample: How many random parts of the answers, and of the tables, are checked; None for
                 all. Answers are also read where a chosen table is computed from them.
-            seed: What the random parts are chosen by.
+            seed: The seed that chooses the random parts.
 
         Raises:
             InputError: A part is missing, damaged or was edited, or a table does not say what the
@@ -327,7 +327,7 @@ class Release(ReleaseTables):
     def __repr__(self) -> str:
         unit = self.plan.unit
         return (
-            f"Release(rho={format_up(self.rho)}, unit={unit!r}, plan={self.plan_digest[:12]}, "
+            f"Release(rho={format_up(self.rho, 6)}, unit={unit!r}, plan={self.plan_digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
             f"about {name_population(unit.records, self.limited, self.plan.bound_unit.apart)})"
         )

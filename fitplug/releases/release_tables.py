@@ -22,7 +22,7 @@ class ReleaseTables(NoisyAnswers):
         """Make an Arrow table of a group, with a row for each answer.
 
         The columns are the attributes, estimate, std, moe, lower, upper and confidence. The
-        metadata say what the table is. The intervals are those of `interval`.
+        metadata say what the table is. The intervals are the same as in `interval`.
 
         Args:
             name: The group.
@@ -73,7 +73,7 @@ class ReleaseTables(NoisyAnswers):
         """Read the table of a group part by part.
 
         Of a release in parts these are the tables of its folder, of about a million rows each. Any
-        other release has one part, that of `to_arrow`.
+        other release has one part, the table of `to_arrow`.
 
         Args:
             name: The group.

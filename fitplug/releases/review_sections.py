@@ -46,16 +46,16 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     )
     overstated = describe_overstatement(release.plan)
     overstated = f" {overstated[0].upper()}{overstated[1:]}" if overstated else ""
-    per_record = "" if k == 1 else f", {k}^2 times the rho of one row, {format_up(one)}"
+    per_record = "" if k == 1 else f", {k}^2 times the rho of one row, {format_up(one, 6)}"
     return {
         "privacy_unit": unit,
         "privacy_unit_details": f"{_describe_adjacent(release.plan, unit)} {limit}",
         "privacy_parameters": {"epsilon": epsilon, "delta": delta, "rho": release.rho},
-        "privacy_parameters_details": f"rho = {format_up(release.rho)} of zero-concentrated "
+        "privacy_parameters_details": f"rho = {format_up(release.rho, 6)} of zero-concentrated "
         f"differential privacy{per_record}. It is a rational number, computed from the "
         "integer matrix and "
         "the standard deviation of the noise that was drawn, and rounded "
-        f"up.{overstated}\n\nAt delta = {format_delta(delta)}, epsilon = {format_up(epsilon)}, "
+        f"up.{overstated}\n\nAt delta = {format_delta(delta)}, epsilon = {format_up(epsilon, 6)}, "
         "by the exact curve of the Gaussian mechanism, proven for the discrete noise that was "
         "drawn.",
     }
@@ -190,7 +190,7 @@ def _describe_composition(
             "people adds to this one."
         )
     budget, entries = statement
-    total = f"rho = {format_down(floor_written(budget.total))}"
+    total = f"rho = {format_down(floor_written(budget.total), 6)}"
     if budget.epsilon is not None and budget.delta is not None:
         of_noise = "any noise" if budget.any_noise else "Gaussian noise"
         delta = format_delta(budget.delta)
@@ -201,7 +201,7 @@ def _describe_composition(
         (
             str(entry.id),
             entry.time[:19].replace("T", " "),
-            "covered" if entry.covered_by is not None else format_up(ceil_float(entry.rho)),
+            "covered" if entry.covered_by is not None else format_up(ceil_float(entry.rho), 6),
             escape_cell(entry.what),
             (entry.plan_digest or "")[:12],
             *([] if is_of_one_unit else [escape_cell(str(entry.bound_unit))]),
@@ -214,8 +214,9 @@ def _describe_composition(
     has_covered = any(entry.covered_by is not None for entry in entries)
     return (
         f"{one_mechanism}The rho of releases adds up. The budget for these people is "
-        f"{total}{person}. Spent: rho = {format_up(ceil_written(budget.spent))} by {len(entries)} "
-        f"release(s). Left: rho = {format_down(floor_written(budget.left))}.\n\n{table}"
+        f"{total}{person}. Spent: rho = {format_up(ceil_written(budget.spent), 6)} by "
+        f"{len(entries)} release(s). Left: rho = {format_down(floor_written(budget.left), 6)}."
+        f"\n\n{table}"
         + (f"\n\n{len(rest)} older charge(s) are not listed." if rest else "")
         + (
             "\n\nA release that an earlier charge covers costs nothing more: in every cell, its "
@@ -307,9 +308,9 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
             escape_cell(m.name),
             m.kind,
             f"{m.dimension:,}",
-            format_up(m.sensitivity),
-            format_down(m.sigma * scale),
-            format_up(m.rho / scale**2),
+            format_up(m.sensitivity, 6),
+            format_down(m.sigma * scale, 6),
+            format_up(m.rho / scale**2, 6),
         )
         for m in shown
     ]
@@ -350,8 +351,8 @@ def _describe_coverage_answers(release: Release) -> list[str]:
         return []
     return [
         f"**Coverage.** {coverage.size} more answers count rows in no table, with noise of the "
-        "same sigma. No row changes both these answers and those of the table above, and none "
-        "changes these by more than the plan's sensitivity, so rho covers both."
+        "same sigma. No row changes both these answers and the answers in the table above, and no "
+        "row changes these by more than the plan's sensitivity. So rho covers both."
     ]
 
 
@@ -377,7 +378,7 @@ def _describe_rest(rest: Sequence[Mechanism], scale: float) -> str:
     if not rest:
         return ""
     together = sum(m.rho for m in rest) / scale**2
-    return f"\n\nand {len(rest):,} more, with rho = {format_up(together)} together."
+    return f"\n\nand {len(rest):,} more, with rho = {format_up(together, 6)} together."
 
 
 def _justify(release: Release) -> str:
@@ -409,11 +410,11 @@ def _justify(release: Release) -> str:
         end = "the least that the budget allows" if is_least else "so that the plan fits the budget"
         how = (
             "The publisher gave the budget and the desired accuracy of each answer. All target "
-            f"variances were scaled by {format_up(plan.scale)}, {end}."
+            f"variances were scaled by {format_up(plan.scale, 6)}, {end}."
         )
     if scale != 1.0:
         how += (
             " For this release, the standard deviation of the plan's noise was multiplied by "
-            f"{format_up(scale)}."
+            f"{format_up(scale, 6)}."
         )
     return f"{how} It is proven {describe_gap(plan)}: {plan.certificate}.\n\n{table}{more}"

@@ -78,7 +78,7 @@ _STARTS = re.compile(r"^([0-9]+(?=[.)])|(?=[-+]))")
 def format_markdown(record: Mapping[str, Any]) -> str:
     """Write a review as a page of Markdown, with a heading for each section and each field.
 
-    Markdown shows the publisher's texts as they were written: they make no elements of their own.
+    Markdown shows the publisher's texts as they were written: markup in them has no effect.
 
     Args:
         record: The review, from `review`.

@@ -121,8 +121,8 @@ def estimate_truncation(
         )
     if kept.rows != whole.rows:
         raise InputError(
-            f"the two releases count different rows. Of the first: {_describe_rows(kept)}. Of the "
-            f"second: {_describe_rows(whole)}. Count both with the same weight and filters."
+            f"the two releases count different rows. First release: {_describe_rows(kept)}. Second "
+            f"release: {_describe_rows(whole)}. Count both with the same weight and filters."
         )
     for release, asked in ((kept, expression), (whole, of or expression)):
         _check_counts_rows(release, asked)

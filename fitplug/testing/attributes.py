@@ -33,9 +33,10 @@ def check_attribute(attribute: Attribute, values: Mapping[Any, int | None]) -> N
     plan with queries on it. Measures, whose rows are divided between cells, are not covered.
 
     Args:
-        attribute: The attribute, of few cells: the check takes time that is quadratic in them.
-        values: The cell of some values as rows hold them, with at least one of each cell, and of
-            some that have none (None; with `other`, its cell). Write them down from the
+        attribute: The attribute. It should have few cells, as the check takes time quadratic in
+            their number.
+        values: The cells of some values, as rows hold them: at least one value of each cell, and
+            some values without a cell (None, or the cell of `other`). Write them down from the
             definition, not from the code.
 
     Raises:
@@ -66,7 +67,7 @@ def _check_names(attribute: Attribute) -> None:
     require(columns == [*labels], "tables show other texts than the labels")
     require(len(attribute.values) == codec.value_count, "values are not one for each cell")
     require(codec.value_count == size - (attribute.other is not None), "other is not one more cell")
-    require(attribute.other in (None, labels[-1]), "the last label is not that of other")
+    require(attribute.other in (None, labels[-1]), "the last label is not the label of other")
     named = [codec.find_cell(label) for label in labels]
     require(named == cells, "labels do not name their cells")
     lookup = ValueLookup(attribute)
@@ -125,7 +126,7 @@ def _check_levels(attribute: Attribute) -> None:
             ask(_UNKNOWN)
         except DomainError:
             continue
-        raise AssertionError("a level that there is not is no DomainError")
+        raise AssertionError("an unknown level raises no DomainError")
 
 
 def _check_spec(attribute: Attribute) -> None:
@@ -148,7 +149,7 @@ def _check_spec(attribute: Attribute) -> None:
             Domain.from_spec({"a": {**written, "no_such_key": 1}})
         except DomainError:
             return
-        raise AssertionError("an unknown key of its spec is no DomainError")
+        raise AssertionError("an unknown key of its spec raises no DomainError")
 
 
 def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None:
@@ -175,7 +176,7 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
         except DataError as error:
             require(_CANARY not in str(error), "an error quotes a value of a row")
         except Exception as error:  # what it is does not matter: it is the wrong class
-            raise AssertionError(f"a value of another type is no DataError: {error!r}") from error
+            raise AssertionError(f"another type raises no DataError: {error!r}") from error
         else:
             require(code == null, "a value of another type has a cell")
     span = codec.integer_span
@@ -202,8 +203,13 @@ def _check_counts(attribute: Attribute, values: Mapping[Any, int | None]) -> Non
     table = np.zeros(domain.shape, dtype=np.int64)
     for place, number in expected.items():
         table[place] = number
-    require(np.array_equal(counted["s", "a"], table), "a count is not that of its values")
-    require(np.array_equal(counted[("a",)], table.sum(axis=0)), "a margin is not that of its table")
+    require(
+        np.array_equal(counted["s", "a"], table), "a count differs from the number of its values"
+    )
+    require(
+        np.array_equal(counted[("a",)], table.sum(axis=0)),
+        "a margin differs from the sums of its table",
+    )
 
 
 def _draw_rows(

@@ -162,8 +162,8 @@ def check_export(write_and_read: WriteAndRead, case: str | None = None) -> None:
     """Check that an export has the rows, the labels and the numbers of the release, and no more.
 
     Args:
-        write_and_read: `write_and_read(release, folder)` exports the release, to the new folder if
-            to files, and reads what it wrote, preferably with a library that is not yours. It
+        write_and_read: `write_and_read(release, folder)` exports the release, with all files in the
+            new folder, and reads the export, preferably with a library that is not yours. It
             returns the rows of each group, in any order. A row maps each attribute of the group to
             a label, "estimate" and "std" to numbers and, if they are exported, "moe", "lower",
             "upper" to numbers and "protected" to whether the answer carries noise.

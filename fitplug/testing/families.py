@@ -191,8 +191,9 @@ def check_family(
 
     Args:
         design: `design(workload, unit=unit)` returns a plan of the family, and raises an InputError
-            for what the family does not have.
-        case: One of `list_family_cases()`; None for all, of which the family must have one.
+            for a workload or unit that the family does not support.
+        case: One of `list_family_cases()`; None for all, of which the family must support at least
+            one.
         solves: Whether to compare with cvxpy, which takes up to some seconds for each case.
 
     Raises:
@@ -245,7 +246,7 @@ def check_unit(
         >>> fitplug.testing.check_unit(fp.AddRemove(records=2, once_per="M"))
     """
     require(str(unit), "the unit has no words for messages")
-    require(read_unit(unit.to_spec()) == unit, "the unit's table in a file is another unit")
+    require(read_unit(unit.to_spec()) == unit, "the unit that a file holds is another one")
     designed = 0
     for name, workload in make_workloads().items():
         if workload.cell_count > _MOST_SOLVED:

@@ -36,7 +36,7 @@ ListNeighbours: TypeAlias = Callable[[Workload, Any], Iterable[Difference]]
 """Lists the differences between all neighbours in a unit, over the cells of a workload."""
 
 _LOOSEST = 1e-8
-"""How far above the truth what is stated in floats may be, relatively."""
+"""The largest relative excess of a number that a plan states in floats."""
 
 _ROUNDING = 1e-12
 """What rounding may do to variances that are summed in floats here."""
@@ -123,11 +123,11 @@ def measure_cost(plan: Plan) -> int:
 
 
 def check_plan(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
-    """Check that all that a plan of a small workload claims of its mechanism is true.
+    """Check every claim of a small plan about its mechanism.
 
-    The cost and the profile are compared with all differences between neighbours in exact integers,
-    the room for rows with answers to so many rows, and variances and targets with the estimates.
-    The optimum is not looked at: see `check_bound`.
+    It compares the cost and the profile with all differences between neighbours, in exact integers.
+    It compares the number of rows that the plan can hold with the answers to that many rows, and
+    variances and targets with the estimates. `check_bound` checks the optimum.
 
     Args:
         plan: The plan, over at most some hundred cells.

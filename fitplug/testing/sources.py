@@ -147,7 +147,7 @@ def _check_plain(make: MakeSource, count: Any, rows: _Rows, numbers: Sequence[in
         require(table in counted, f"the table {table} is missing")
         require(counted[table].dtype == np.int64, f"the table {table} is not of int64")
         is_same = np.array_equal(counted[table], expected)
-        require(is_same, f"the table {table} is not that of a plain count")
+        require(is_same, f"the table {table} differs from a plain count")
 
 
 def _count(make: MakeSource, count: Any, rows: _Rows) -> Tables:
@@ -265,7 +265,7 @@ def _check_errors(make: MakeSource, count: Any) -> None:
             is_silent = not any(_CANARY in str(one) for one in chain)
             require(is_silent, "an error quotes a value of a row")
             continue
-        require(not is_missing, "a column that is missing is no DataError")
+        require(not is_missing, "a missing column raises no DataError")
         require(not counted[domain.names].any(), "texts that spell no value are counted")
 
 

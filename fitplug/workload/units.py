@@ -89,7 +89,7 @@ class AddRemove:
 
     @property
     def limit(self) -> AddRemove:
-        """What a count that enforces this unit keeps of a person: this unit itself."""
+        """The limit that a count enforces on a person's rows: this unit itself."""
         return self
 
     @property
@@ -106,8 +106,8 @@ class AddRemove:
 
     @property
     def changes(self) -> int:
-        """How often neighbours differ by the same difference: k times by one row's, if any k rows
-        may differ; else once, by one person's.
+        """The number of equal changes between neighbours: k changes of one row if any k rows may
+        differ, otherwise one change of one person.
         """
         return self.records if self.is_of_records else 1
 
@@ -163,7 +163,7 @@ class ReplaceOne:
 
     @property
     def limit(self) -> AddRemove:
-        """What a count that enforces this unit keeps of a person: one row."""
+        """The limit that a count enforces on a person's rows: one row."""
         return ONE_RECORD
 
     @property
@@ -178,7 +178,7 @@ class ReplaceOne:
 
     @property
     def changes(self) -> int:
-        """How often neighbours differ by the same difference: once."""
+        """The number of equal changes between neighbours: one."""
         return 1
 
     def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:

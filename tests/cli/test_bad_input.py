@@ -301,7 +301,7 @@ PRIVACY = [
     ),
     privacy("rho and max_rho", "rho = 1.0\nmax_rho = 2.0", "[privacy]", "rho", "max_rho"),
     privacy("more than max_rho", "max_rho = 0.01", "0.085", "max_rho = 0.01", "2.9", code=3),
-    privacy("rho over budget", "rho = 100.5", "100.5", "100", code=3),
+    privacy("rho over budget", "rho = 100.5", "101", "100", code=3),
     privacy("noise beyond 64 bits", "rho = 1e-40", "rho"),
     privacy("noise that saturates 64 bits", "rho = 1e-30", "rho"),
     privacy("noise beyond floating point", "rho = 1e-300", "rho"),

@@ -63,7 +63,7 @@ def root(tmp_path_factory) -> Path:
     assert (ran.code, ran.err) == (0, "")
     assert "rho = 0.085" in ran.out
     assert "charged" in ran.out
-    assert "99.9147 of 100 left" in ran.out
+    assert "99.9 of 100 left" in ran.out
     return root
 
 
@@ -199,7 +199,7 @@ def test_a_second_draw_is_asked_for_and_the_first_is_kept(tmp_path):
     assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
     ran = fitplug("run", spec, "--again", "--replace")
     assert ran.code == 0
-    assert re.search(r"99\.829\d+ of 100 left", ran.out)
+    assert "99.8 of 100 left" in ran.out
     assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 2
     (kept,) = tmp_path.glob("release-*")
     assert kept.name in ran.out

@@ -44,7 +44,7 @@ def test_a_release_that_was_charged_to_no_ledger_may_be_followed_by_one(tmp_path
     spec.write_text(SPEC)
     ran = fitplug("run", spec, "--replace")
     assert ran.code == 0
-    assert "The earlier release cost rho = 0.0852" in ran.err
+    assert "The earlier release cost rho = 0.0853" in ran.err
     assert "which is in no ledger. Enter it with Ledger.charge in Python." in ran.err
 
 
@@ -57,7 +57,7 @@ def test_without_a_ledger_no_plan_is_drawn_twice_into_a_place(tmp_path, parts):
     spec = make(tmp_path, free)
     ran = fitplug("run", spec)
     assert ran.code == 0
-    assert "none (ledger = false): rho = 0.0852" in ran.out
+    assert "none (ledger = false): rho = 0.0853" in ran.out
     counts = tmp_path / "counts.npz"
     assert fitplug("count", spec, "--output", counts).code == 0
     before = tree(tmp_path)

@@ -153,11 +153,11 @@ def test_wrong_labels_of_files_are_refused(folder, entry, says):
 @pytest.mark.parametrize(
     ("labels", "says"),
     [
-        ({"sex": {"3": "x"}}, "'3' has a label and is not a value"),
+        ({"sex": {"3": "x"}}, "'3' has a label but is not a value"),
         ({"sex": {"1": ""}}, "must be a text that is not empty"),
         ({"sex": {"1": 1}}, "must be a text"),
         ({"age": {"1": "x"}}, "no attribute 'age'"),
-        ({"sex": {"1": "x"}, "race": {"a": "y"}}, "'race_label' has the name of the column"),
+        ({"sex": {"1": "x"}, "race": {"a": "y"}}, "'race_label' has the name of the label column"),
     ],
 )
 def test_wrong_labels_are_refused(labels, says):

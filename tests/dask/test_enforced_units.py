@@ -293,7 +293,7 @@ def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
         (
             {"unit": fp.ReplaceOne(("month",)), "person": "id"},
             BudgetError,
-            "which rows of a person are counted depends on all values of the rows",
+            "all values of a person's rows decide which of them are counted",
         ),
         (
             {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},

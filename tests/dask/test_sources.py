@@ -637,5 +637,5 @@ def test_encrypted_columns_are_refused_where_they_are_counted(
     assert total(source, (DOMAIN, [("sex",)])) == 100
     message = fails(source, (DOMAIN, [("age",)]))
     assert message.endswith(
-        "has encrypted columns, and fitplug cannot decrypt Parquet. Store it decrypted."
+        "has encrypted columns, and fitplug cannot decrypt Parquet. Store it unencrypted."
     )

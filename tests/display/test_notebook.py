@@ -251,7 +251,7 @@ def test_a_map_joins_outlines_by_code(by_region, tmp_path):
     ("regions", "message"),
     [
         (make_geojson(["01", "02", "04"]), "1 of 3 labels have no region, for example '03'"),
-        ((make_geojson(REGIONS), "GEOID"), "no region has the property 'GEOID'"),
+        ((make_geojson(REGIONS), "GEOID"), "the regions have no property 'GEOID'"),
         ({"type": "Topology"}, "not a GeoJSON FeatureCollection"),
         ("missing.geojson", "cannot read the GeoJSON file"),
         (

@@ -290,14 +290,15 @@ def test_other_attributes_of_the_same_cells_are_not_equal() -> None:
 
 def test_spec_round_trip() -> None:
     assert fp.Domain.from_spec(DOMAIN.spec()) == DOMAIN
-    spec = {"a": {"dates": [DAY(2020, 1, 1), DAY(2020, 1, 2)]}}
+    spec = {"a": {"dates": [DAY(2020, 1, 1), DAY(2020, 1, 2)], "by": "day"}}
     assert fp.Domain.from_spec(spec)["a"] == fp.Dates("2020-01-01", "2020-01-02")
 
 
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"dates": ["2020-01-01"]}, "must be two dates"),
+        ({"dates": ["2020-01-01"], "by": "day"}, "must be two dates"),
+        ({"dates": ["2020-01-01", "2020-12-31"]}, "'by' is missing. Write .*by = 'year'"),
         (
             {"dates": ["2020-01-01", "2020-12-31"], "per": "year"},
             "unknown key 'per'. Known: 'by', 'date_format', 'dates'",

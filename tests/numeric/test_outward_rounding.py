@@ -49,7 +49,7 @@ def test_floats_enclose_the_exact_number(exact: Fraction) -> None:
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_zero_is_shown_without_a_sign(zero: float) -> None:
     assert (format_up(zero), format_down(zero)) == ("0", "0")
-    assert format_up(-LEAST) in ("0", f"{-LEAST:.6g}")
+    assert format_up(-LEAST) in ("0", f"{-LEAST:.3g}")
 
 
 def test_a_ledger_that_is_spent_has_nothing_left(tmp_path) -> None:

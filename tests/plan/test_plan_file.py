@@ -317,7 +317,7 @@ class TestVerify:
 
     def test_more_records_than_its_integers_hold(self, forged):
         more = self.strategy(forged, max_records=forged.strategy.max_records * 2)
-        self.refused(forged, "number of rows it can hold", strategy=more)
+        self.refused(forged, "number of rows that the plan can hold", strategy=more)
 
 
 def test_large_trees_are_written_level_by_level(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def test_what_it_prints(runs):
     _, (first, second) = runs
     for words in (
         "rho = 0.0409 (epsilon 1.61 at delta 1e-9); within ", "proven", "pyramid", "std 12",
-        "moe 15 at 90%", "rho = 0.0408553 charged", "of 1 left", "(239 answers)",
+        "moe 15 at 90%", "rho = 0.0409 charged, 0.959 of 1 left", "(239 answers)",
     ):  # fmt: skip
         assert words in first.stdout
     assert "the earlier release is now" in second.stdout

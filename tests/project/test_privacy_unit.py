@@ -140,7 +140,7 @@ def test_a_review_shows_the_noise_that_was_drawn() -> None:
     justified = said["implementation"]["justification"]
     assert "| 10 | 400% |" in justified
     assert "multiplied by 2" in justified
-    assert format_up(FIRST.rho / 4) in said["implementation"]["mechanisms"]
+    assert format_up(FIRST.rho / 4, 6) in said["implementation"]["mechanisms"]
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 0.005, 2 / 3, 1e-9, 123456.7])

@@ -156,10 +156,10 @@ def quote_a_row(source: fp.Source, wanted: Any, *, unit: Any = None) -> fp.Table
 
 
 FAULTS: dict[str, tuple[str, Any, Any, str]] = {
-    "a row lost": ("no, one and many rows", lose_the_last_row, fp.count, "not that of a plain"),
-    "nulls dropped": ("each kind of attribute", drop_nulls, fp.count, r"\('race',\) is not that"),
-    "weights ignored": ("weights", to_arrow, forget_persons, "is not that of a plain count"),
-    "filters ignored": ("filters", to_arrow, forget_persons, "is not that of a plain count"),
+    "a row lost": ("no, one and many rows", lose_the_last_row, fp.count, "differs from a plain"),
+    "nulls dropped": ("each kind of attribute", drop_nulls, fp.count, r"\('race',\) differs from"),
+    "weights ignored": ("weights", to_arrow, forget_persons, "differs from a plain count"),
+    "filters ignored": ("filters", to_arrow, forget_persons, "differs from a plain count"),
     "persons ignored": ("persons", to_arrow, forget_persons, "rows of a person"),
     "fewer rows": ("persons", to_arrow, keep_fewer, "1 rows of a person with"),
     "a row quoted": ("errors", to_arrow, quote_a_row, "an error quotes a value of a row"),

@@ -69,7 +69,7 @@ def _print_costs(plans: list[Plan], delta: float) -> None:
     table.add_row("rho", *map(format_up, rho), f"{rho[1] / rho[0]:.3g}")
     ratio = f"{epsilon[1] / epsilon[0]:.3g}"
     label = f"epsilon at delta {format_delta(delta)}"
-    table.add_row(label, *(format_up(value, 4) for value in epsilon), ratio)
+    table.add_row(label, *map(format_up, epsilon), ratio)
     table.add_row("above the least, up to", *(format_percent_up(plan.gap) for plan in plans))
     print_table(table)
 

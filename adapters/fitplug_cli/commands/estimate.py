@@ -84,7 +84,7 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute whose codes the --by file has, if no column has its name.",
+            help="Attribute of the codes in the --by file, if no column is named after it.",
         ),
     ] = None,
     leaf: Annotated[

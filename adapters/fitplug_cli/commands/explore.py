@@ -202,7 +202,7 @@ def _describe_outcome(plan: Plan, delta: float) -> Outcome:
     allowed = np.sqrt(np.maximum.reduceat(variances, starts)).tolist()
     return Outcome(
         rho=compute_rho(plan),
-        epsilon=format_up(plan.epsilon(delta), 3),
+        epsilon=format_up(plan.epsilon(delta)),
         gap=f"{describe_gap(plan)}, proven".capitalize(),
         groups=tuple(
             GroupOutcome(

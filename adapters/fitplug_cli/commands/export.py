@@ -48,7 +48,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dimension",
-            help="For sdmx-csv: another name of a dimension, such as MONTH=TIME_PERIOD.",
+            help="For sdmx-csv: another name for a dimension, such as MONTH=TIME_PERIOD.",
             metavar="ATTRIBUTE=DIMENSION",
         ),
     ] = None,
@@ -64,7 +64,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dataflow",
-            help="For sdmx-csv: a dataflow that is maintained elsewhere, for a table.",
+            help="For sdmx-csv: a table's dataflow, if it is maintained elsewhere.",
             metavar="TABLE=AGENCY:ID(VERSION)",
         ),
     ] = None,

@@ -132,7 +132,7 @@ def init(
         raise BudgetError("The budget is missing. Give --rho, or --epsilon with --delta.")
     ledger = Ledger(path, rho, epsilon=epsilon, delta=delta, any_noise=any_noise)
     spent = f", {format_up(ledger.spent)} already spent" if ledger.spent else ""
-    print_facts(("ledger", f"{path}: rho = {format_down(ledger.total)}{spent}"))
+    print_facts(("ledger", f"{path}: rho = {format_down(ledger.total, 6)}{spent}"))
     if as_json:
         print_json(build_ledger_record(ledger) or {})
 

@@ -106,7 +106,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     if spec.source.rows is not None:
         why = "weight or where may select others"
     if spec.source.columns:
-        why = "columns with another name (from) may be others"
+        why = "a column read under another name (from) may be another column"
     if why is not None:
         raise SpecError(
             f"{spec.path}: --covered-by {options.covered_by!r} needs the same rows as that "

@@ -281,5 +281,5 @@ def _describe_charge(
     if state != "new":
         charge += f" earlier (charge {entry.id}), nothing now"
     new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""
-    left = f"{format_down(ledger.remaining)} of {format_down(ledger.total)} left"
+    left = f"{format_down(ledger.remaining)} of {format_down(ledger.total, 6)} left"
     return [("ledger", f"{ledger.path}{new}: {charge}, {left}")]

@@ -95,15 +95,15 @@ def _print_limits_table(facts: Facts) -> None:
         table.add_row(
             f"{limit.records:,}{note}",
             format_up(limit.rho),
-            format_up(limit.epsilon, 4),
+            format_up(limit.epsilon),
             f"x {limit.std_factor:.3g}",
         )
     print_table(table)
 
 
 def _print_curve(facts: Facts) -> None:
-    table = _make_table("delta", *(f"{delta:g}" for delta in _SHOWN_DELTAS))
-    table.add_row("epsilon", *(format_up(facts.epsilon(delta), 4) for delta in _SHOWN_DELTAS))
+    table = _make_table("delta", *map(format_delta, _SHOWN_DELTAS))
+    table.add_row("epsilon", *(format_up(facts.epsilon(delta)) for delta in _SHOWN_DELTAS))
     print_table(table)
 
 

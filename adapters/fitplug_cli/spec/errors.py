@@ -30,8 +30,8 @@ HOW_TO_WRITE_UNIT = (
 """How to fix a spec without a unit of privacy, which has no default."""
 
 HOW_TO_WRITE_LEDGER = (
-    "Add [ledger] with a path and the whole budget for these people, rho. If no ledger is to add "
-    "up what releases about them cost, write ledger = false above the first section."
+    "Add [ledger] with a path and the whole budget for these people, rho. To release without a "
+    "ledger, write ledger = false above the first section. Then nothing adds up the costs."
 )
 """The remedy for a spec that does not decide on a ledger."""
 

@@ -93,8 +93,8 @@ def build_group(
         file = entry[TARGETS_KEY]
         if target or not isinstance(file, str) or not isinstance(name, str):
             raise WorkloadError(
-                f"{where}: targets must be the path of a CSV file, for a group with a name and "
-                f"without {', '.join(TARGET_KEYS)}"
+                f"{where}: targets must be the path of a CSV file. Give the group a name, and "
+                f"remove {', '.join(TARGET_KEYS)}."
             )
         target = read_targets(folder / file, name, factors, domain, names)
     try:
@@ -259,8 +259,8 @@ def _build_spec(path: Path, document: Document) -> Spec:
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
-                "person limits the rows in the tables, but not the rows in no table, which "
-                "[design] coverage counts. Remove one of them."
+                "[design] coverage counts the rows in no table, but person does not limit these "
+                "rows. Remove one of them."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)

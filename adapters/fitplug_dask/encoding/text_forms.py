@@ -1,4 +1,4 @@
-"""Text forms: how a program wrote a column of text, told by the form of its first values alone.
+"""Text forms: how a program wrote a column of text, judged by the form of its first values only.
 
 A Parquet file has a type for each column. A CSV file has none, so a form that no attribute reads,
 such as 1/2/2020, would put all rows outside the domain. What is looked at are forms that hold for a

@@ -33,7 +33,7 @@ from fitplug_dask.files.checked_file import (
 from fitplug_dask.sources import BlockReader, Format, Location, State, get_request_pool
 
 _ENCRYPTED_COLUMNS_FAULT = (
-    "has encrypted columns, and fitplug cannot decrypt Parquet. Store it decrypted."
+    "has encrypted columns, and fitplug cannot decrypt Parquet. Store it unencrypted."
 )
 _SUMMARY_FAULT = (
     "is only a summary of other files, which hold the rows. Remove it, or count those files."

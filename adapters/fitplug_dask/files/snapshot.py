@@ -171,7 +171,7 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
     if not size:
         return "is empty (0 bytes). Write it again or remove it."
     if file_format is Format.PARQUET and b"PARE" in (head, tail):
-        return "is encrypted, and fitplug cannot decrypt Parquet. Store it decrypted."
+        return "is encrypted, and fitplug cannot decrypt Parquet. Store it unencrypted."
     if file_format is Format.ARROW and head == b"FEA1":
         return "is Feather version 1. Write it again as version 2."
     if file_format is Format.ARROW and head == END_OF_STREAM[:4]:

@@ -53,7 +53,8 @@ def count_person_shards(
         shards: The slabs. Rows of persons take as much memory between tasks as counts.
         store: Where the kept rows are stored meanwhile.
         client: What runs the tasks.
-        report: Called in this thread with what is done of the two exchanges, and of all.
+        report: Called in this thread with the finished and the total number of steps of both
+            exchanges.
 
     Returns:
         The result of each slab.

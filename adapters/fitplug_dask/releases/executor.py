@@ -220,7 +220,7 @@ def split_answers(job: TablesJob, part: int) -> Mapping[int, Any]:
 
 
 def write_estimates(job: TablesJob, output: int, pieces: Mapping[int, AnyArray]) -> TablePart:
-    """Estimate what an output has, and write it as a part of its table."""
+    """Estimate the answers of an output, and write them as a part of its table."""
     estimates = job.release_job.parted.estimate(output, pieces)
     folder = job.release_job.staging.place
 

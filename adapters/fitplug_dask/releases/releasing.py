@@ -61,7 +61,7 @@ class RowCounting:
         source: What the data are, or exact tables.
         release: The release.
         executor: Its executor.
-        secret: The secrets of the release, of which one chooses the rows of each person.
+        secret: The secrets of the release, one of which chooses the rows of each person.
     """
 
     source: Source | Tables

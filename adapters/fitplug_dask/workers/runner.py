@@ -48,7 +48,7 @@ class Fault:
 
 
 class CheckError(FitplugError):
-    """A check fails that counting makes of itself. Its words tell nothing of rows.
+    """A check fails that counting makes of itself. Its message contains nothing from the rows.
 
     A task returns it as a Fault of the machines.
     """

@@ -113,7 +113,7 @@ def seal_task(run: Run, function: Any, template: list[Any]) -> Sealed:
 
 
 def seal_shared(key: bytes, value: object) -> Sealed:
-    """Return what many tasks take in the form in which it travels."""
+    """Return an input of many tasks in the form in which it is sent."""
     import cloudpickle
 
     return io.BytesIO(encrypt_long(key, cloudpickle.dumps(value), _CONTEXT))

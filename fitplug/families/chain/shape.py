@@ -88,8 +88,8 @@ class ChainStructure(Structure):
     @property
     def remedy(self) -> str:
         return (
-            "the strategies of a chain are not exactly the optimum; for it, "
-            f"take {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+            "the strategies of a chain are not exactly the optimum; for the optimum, "
+            f"use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
         )
 
     def check_size(self) -> None:

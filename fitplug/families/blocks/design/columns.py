@@ -80,9 +80,9 @@ class ColumnProblem(ABC, Generic[N, C]):
             are allowed; searches count.
         first_shares: Shares of all weight that the first differences are given at the end, one
             after another, while the bound on the cost is above the largest cost that was found.
-            Where few differences have weight, many precisions are optimal, and of most of them the
-            costs of other differences cannot be bounded tightly. Of those, the one is wanted whose
-            first differences cost least. Without it, prefixes of 60 days with a row a day cost 47%
+            Where few differences have weight, many precisions are optimal, and most of them allow
+            no tight bound on the costs of other differences. The wanted one makes the first
+            differences cost least. Without it, prefixes of 60 days with a row a day cost 47%
             more rho.
         structure: The structure.
     """

@@ -49,7 +49,7 @@ class MatrixStructure(Structure):
 
     def __str__(self) -> str:
         if self.dense and not self.symmetric:
-            return f"{self.cells:,} cells told apart, one block"
+            return f"{self.cells:,} distinguished cells, one block"
         blocks = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)}): "
         blocks += f"{len(self.blocks):,} blocks"
         if not self.dense:

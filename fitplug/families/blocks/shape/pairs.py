@@ -58,7 +58,7 @@ class PairStructure(MatrixStructure):
 
     def __str__(self) -> str:
         if not self.symmetric:
-            return f"{self.pairs.nodes:,} cells told apart, {self.pairs.count:,} pairs of them"
+            return f"{self.pairs.nodes:,} distinguished cells, {self.pairs.count:,} pairs of them"
         return f"{super().__str__()}, {self.pairs.count:,} kinds of pairs of cells"
 
     @property

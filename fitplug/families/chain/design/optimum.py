@@ -77,7 +77,7 @@ _NEGLIGIBLE = 0.01
 _ROUNDED_ROOM = 0.999
 """The part of the room that is used, since rounding may enlarge entries."""
 
-_NO_ROOM = "an integer strategy has no room for tables of so many cells; ask tables of fewer"
+_NO_ROOM = "tables of so many cells exceed 64-bit integers; ask for tables of fewer cells"
 
 _TRIED = 512
 """The multiples of the blocks that are tried."""

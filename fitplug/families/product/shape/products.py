@@ -76,8 +76,8 @@ class ProductStructure(Structure):
     @property
     def remedy(self) -> str:
         names = self.asymmetric
-        fewer = "" if len(names) == 1 else f"ask fewer of {list_names(names)} together, or "
-        return f"for the optimum, {fewer}take {suggest_fewer_cells(self.workload.domain, names)}"
+        fewer = "" if len(names) == 1 else f"ask for fewer of {list_names(names)} together, or "
+        return f"for the optimum, {fewer}use {suggest_fewer_cells(self.workload.domain, names)}"
 
     def check_size(self) -> None:
         domain, names = self.workload.domain, self.asymmetric
@@ -137,7 +137,7 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def grade_labels(self) -> tuple[IntArray, ...]:
-        """Per attribute the grade that each scale has of it, 0 for its total, shape (count,)."""
+        """By attribute, its grade in each scale, 0 for its total, shape (count,)."""
         scales = self.batched.scales
         return tuple(scales.label(a) for a in range(len(self.block_attributes)))
 

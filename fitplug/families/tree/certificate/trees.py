@@ -63,8 +63,8 @@ def build_root_prior(
 ) -> RootPrior | None:
     """Find a factor of S = diag(degrees) - theta, less what is lost, from below.
 
-    A Cholesky factor of what is computed is one of S if the diagonal is lowered by enough, as in
-    (U7).
+    A Cholesky factor of the computed matrix is a factor of S if the diagonal is lowered by enough,
+    as in (U7).
 
     Args:
         sums: s (r,) and a bound on its relative error.

@@ -129,7 +129,7 @@ class TreeStructure(Structure):
 
     @property
     def remedy(self) -> str:
-        return f"for the optimum, take {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+        return f"for the optimum, use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
 
     @property
     def differences(self) -> int:
@@ -163,7 +163,7 @@ class TreeStructure(Structure):
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
-        """Build what a block asks of the dense cells, at the root or below, shape (r, D)."""
+        """Build the queries of a block on the dense cells, at the root or below, shape (r, D)."""
         return np.concatenate([part.matrix for part in self.parts[block]])
 
     def find_rows(self, block: int, group: int) -> slice:

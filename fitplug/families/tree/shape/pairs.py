@@ -208,8 +208,8 @@ class TreePairStructure(TreeStructure):
         ):
             moved = [name for name in self.dense if name not in (self.public_attributes or ())]
             raise WorkloadError(
-                f"with {self.tree_attribute!r} in within, a hierarchy of this size, a replaced row "
-                f"may not change in {list_names(moved)}. Ask for "
+                f"{self.tree_attribute!r} in within is a large hierarchy, so a replaced row may "
+                f"not also change in {list_names(moved)}. Ask for "
                 f"{'it' if len(moved) == 1 else 'them'} as identity or total with equal targets, "
                 f"or {TWO_CHANGES}"
             )

@@ -43,7 +43,7 @@ from fitplug.numeric import (
 
 @dataclass(frozen=True, eq=False)
 class LevelWeights:
-    """What one combination asks of the counts of a block at some rows of the tree.
+    """The weights of one combination on the counts of a block, at some rows of the tree.
 
     Attributes:
         depth: The depth whose classes the weights are over.
