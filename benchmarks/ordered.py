@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from markdown_table import compute_delta_gap, heading, line
-from tree_workloads import CASES as TREES
-from tree_workloads import count_free
+from tree_workloads import CASES as TREES, count_free
 
 import fitplug as fp
 from fitplug.families.tree.shape.blocks import TreeStructure

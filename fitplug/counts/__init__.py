@@ -1,32 +1,40 @@
 """Counts: exact tables of records. They are confidential."""
 
-from fitplug.counts.columns import can_name_columns as can_name_columns
-from fitplug.counts.columns import find_separator as find_separator
-from fitplug.counts.columns import suggest_column as suggest_column
-from fitplug.counts.consistency import AttributeSet as AttributeSet
-from fitplug.counts.consistency import Counts as Counts
-from fitplug.counts.joint_tables import choose_joint_tables as choose_joint_tables
-from fitplug.counts.joint_tables import is_measure as is_measure
-from fitplug.counts.joint_tables import split_into_atoms as split_into_atoms
-from fitplug.counts.joint_tables import sum_to_tables as sum_to_tables
+from fitplug.counts.columns import (
+    can_name_columns as can_name_columns,
+    find_separator as find_separator,
+    suggest_column as suggest_column,
+)
+from fitplug.counts.consistency import AttributeSet as AttributeSet, Counts as Counts
+from fitplug.counts.joint_tables import (
+    choose_joint_tables as choose_joint_tables,
+    is_measure as is_measure,
+    split_into_atoms as split_into_atoms,
+    sum_to_tables as sum_to_tables,
+)
 from fitplug.counts.outside import OutsideCounts as OutsideCounts
-from fitplug.counts.records import MOST_WEIGHT as MOST_WEIGHT
-from fitplug.counts.records import WEIGHT as WEIGHT
-from fitplug.counts.records import Filters as Filters
-from fitplug.counts.records import check_weight as check_weight
-from fitplug.counts.records import describe_rows as describe_rows
-from fitplug.counts.records import is_weighted as is_weighted
-from fitplug.counts.records import make_filters as make_filters
-from fitplug.counts.requests import check_person as check_person
-from fitplug.counts.requests import check_request as check_request
-from fitplug.counts.requests import choose_limit as choose_limit
-from fitplug.counts.requests import list_tables as list_tables
-from fitplug.counts.seals import seal_slab as seal_slab
-from fitplug.counts.seals import seal_slabs as seal_slabs
-from fitplug.counts.source import DatabaseTable as DatabaseTable
-from fitplug.counts.source import DeltaTable as DeltaTable
-from fitplug.counts.source import IcebergTable as IcebergTable
-from fitplug.counts.source import Preview as Preview
-from fitplug.counts.source import Source as Source
-from fitplug.counts.source import name_person as name_person
+from fitplug.counts.records import (
+    MOST_WEIGHT as MOST_WEIGHT,
+    WEIGHT as WEIGHT,
+    Filters as Filters,
+    check_weight as check_weight,
+    describe_rows as describe_rows,
+    is_weighted as is_weighted,
+    make_filters as make_filters,
+)
+from fitplug.counts.requests import (
+    check_person as check_person,
+    check_request as check_request,
+    choose_limit as choose_limit,
+    list_tables as list_tables,
+)
+from fitplug.counts.seals import seal_slab as seal_slab, seal_slabs as seal_slabs
+from fitplug.counts.source import (
+    DatabaseTable as DatabaseTable,
+    DeltaTable as DeltaTable,
+    IcebergTable as IcebergTable,
+    Preview as Preview,
+    Source as Source,
+    name_person as name_person,
+)
 from fitplug.counts.tables import Tables as Tables

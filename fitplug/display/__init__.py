@@ -1,34 +1,42 @@
 """Display: numbers for people, HTML tables for notebooks, the style of plots, progress."""
 
-from fitplug.display.html import MOST_GROUPS as MOST_GROUPS
-from fitplug.display.html import MOST_ROWS as MOST_ROWS
-from fitplug.display.html import MOST_TABLES as MOST_TABLES
-from fitplug.display.html import SHOWN_DELTA as SHOWN_DELTA
-from fitplug.display.html import format_std_range as format_std_range
-from fitplug.display.html import make_section as make_section
-from fitplug.display.html import make_table as make_table
-from fitplug.display.html import say_more as say_more
-from fitplug.display.numbers import format_delta as format_delta
-from fitplug.display.numbers import format_down as format_down
-from fitplug.display.numbers import format_excess as format_excess
-from fitplug.display.numbers import format_percent_up as format_percent_up
-from fitplug.display.numbers import format_rho as format_rho
-from fitplug.display.numbers import format_up as format_up
-from fitplug.display.plotting import BLUE as BLUE
-from fitplug.display.plotting import Figure as Figure
-from fitplug.display.plotting import GREY as GREY
-from fitplug.display.plotting import LETTER_WIDTH as LETTER_WIDTH
-from fitplug.display.plotting import LINE_COLOURS as LINE_COLOURS
-from fitplug.display.plotting import MOST_BARS as MOST_BARS
-from fitplug.display.plotting import ORANGE as ORANGE
-from fitplug.display.plotting import add_polygons as add_polygons
-from fitplug.display.plotting import label_powers as label_powers
-from fitplug.display.plotting import open_figure as open_figure
-from fitplug.display.plotting import scale_colours as scale_colours
-from fitplug.display.plotting import separate_thousands as separate_thousands
-from fitplug.display.plotting import shorten as shorten
-from fitplug.display.progress import Progress as Progress
-from fitplug.display.progress import Report as Report
-from fitplug.display.progress import accumulate as accumulate
-from fitplug.display.progress import choose_report as choose_report
-from fitplug.display.progress import ignore as ignore
+from fitplug.display.html import (
+    MOST_GROUPS as MOST_GROUPS,
+    MOST_ROWS as MOST_ROWS,
+    MOST_TABLES as MOST_TABLES,
+    SHOWN_DELTA as SHOWN_DELTA,
+    format_std_range as format_std_range,
+    make_section as make_section,
+    make_table as make_table,
+    say_more as say_more,
+)
+from fitplug.display.numbers import (
+    format_delta as format_delta,
+    format_down as format_down,
+    format_excess as format_excess,
+    format_percent_up as format_percent_up,
+    format_rho as format_rho,
+    format_up as format_up,
+)
+from fitplug.display.plotting import (
+    BLUE as BLUE,
+    GREY as GREY,
+    LETTER_WIDTH as LETTER_WIDTH,
+    LINE_COLOURS as LINE_COLOURS,
+    MOST_BARS as MOST_BARS,
+    ORANGE as ORANGE,
+    Figure as Figure,
+    add_polygons as add_polygons,
+    label_powers as label_powers,
+    open_figure as open_figure,
+    scale_colours as scale_colours,
+    separate_thousands as separate_thousands,
+    shorten as shorten,
+)
+from fitplug.display.progress import (
+    Progress as Progress,
+    Report as Report,
+    accumulate as accumulate,
+    choose_report as choose_report,
+    ignore as ignore,
+)

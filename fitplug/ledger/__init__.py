@@ -1,18 +1,26 @@
 """Ledgers: the privacy budget, kept in a file."""
 
 from fitplug.ledger.cell_costs import CellCosts as CellCosts
-from fitplug.ledger.charges import ChargeReference as ChargeReference
-from fitplug.ledger.charges import ChargeRequest as ChargeRequest
-from fitplug.ledger.charges import StagedCharge as StagedCharge
+from fitplug.ledger.charges import (
+    ChargeReference as ChargeReference,
+    ChargeRequest as ChargeRequest,
+    StagedCharge as StagedCharge,
+)
 from fitplug.ledger.ledger import Ledger as Ledger
-from fitplug.ledger.records import Budget as Budget
-from fitplug.ledger.records import Entry as Entry
-from fitplug.ledger.records import Stage as Stage
-from fitplug.ledger.records import decode_fraction as decode_fraction
-from fitplug.ledger.records import encode_fraction as encode_fraction
-from fitplug.ledger.records import hash_values as hash_values
-from fitplug.ledger.records import make_budget as make_budget
-from fitplug.ledger.release_charges import DrawRequest as DrawRequest
-from fitplug.ledger.release_charges import ReleaseCharges as ReleaseCharges
-from fitplug.ledger.summary import format_ledger_html as format_ledger_html
-from fitplug.ledger.summary import summarise_ledger as summarise_ledger
+from fitplug.ledger.records import (
+    Budget as Budget,
+    Entry as Entry,
+    Stage as Stage,
+    decode_fraction as decode_fraction,
+    encode_fraction as encode_fraction,
+    hash_values as hash_values,
+    make_budget as make_budget,
+)
+from fitplug.ledger.release_charges import (
+    DrawRequest as DrawRequest,
+    ReleaseCharges as ReleaseCharges,
+)
+from fitplug.ledger.summary import (
+    format_ledger_html as format_ledger_html,
+    summarise_ledger as summarise_ledger,
+)

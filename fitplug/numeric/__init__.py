@@ -1,38 +1,44 @@
 """Numbers and arrays: exact numbers, outward rounding, positions, frozen arrays, BLAS."""
 
-from fitplug.numeric.arrays import AnyArray as AnyArray
-from fitplug.numeric.arrays import BoolArray as BoolArray
-from fitplug.numeric.arrays import FloatArray as FloatArray
-from fitplug.numeric.arrays import IndexArray as IndexArray
-from fitplug.numeric.arrays import IntArray as IntArray
-from fitplug.numeric.arrays import freeze as freeze
-from fitplug.numeric.arrays import frozen_property as frozen_property
-from fitplug.numeric.arrays import guard_linear_algebra as guard_linear_algebra
-from fitplug.numeric.arrays import is_positive_integer as is_positive_integer
-from fitplug.numeric.arrays import read_array as read_array
-from fitplug.numeric.arrays import to_positions as to_positions
-from fitplug.numeric.convolution import convolve as convolve
-from fitplug.numeric.convolution import convolve_exactly as convolve_exactly
-from fitplug.numeric.convolution import convolve_with_bound as convolve_with_bound
-from fitplug.numeric.convolution import correlate as correlate
-from fitplug.numeric.convolution import upper_convolution_error as upper_convolution_error
-from fitplug.numeric.rounding import UNIT_ROUNDOFF as UNIT_ROUNDOFF
-from fitplug.numeric.rounding import ExactNumber as ExactNumber
-from fitplug.numeric.rounding import ceil_float as ceil_float
-from fitplug.numeric.rounding import ceil_sqrt as ceil_sqrt
-from fitplug.numeric.rounding import ceil_written as ceil_written
-from fitplug.numeric.rounding import find_largest_entry as find_largest_entry
-from fitplug.numeric.rounding import floor_float as floor_float
-from fitplug.numeric.rounding import floor_written as floor_written
-from fitplug.numeric.rounding import gamma as gamma
-from fitplug.numeric.rounding import invert_each_with_residual as invert_each_with_residual
-from fitplug.numeric.rounding import invert_with_residual as invert_with_residual
-from fitplug.numeric.rounding import make_room as make_room
-from fitplug.numeric.rounding import multiply_exactly as multiply_exactly
-from fitplug.numeric.rounding import multiply_numbers as multiply_numbers
-from fitplug.numeric.rounding import multiply_with_bound as multiply_with_bound
-from fitplug.numeric.rounding import read_exact_number as read_exact_number
-from fitplug.numeric.rounding import read_python_number as read_python_number
-from fitplug.numeric.rounding import upper_inverse_norm as upper_inverse_norm
-from fitplug.numeric.rounding import upper_norm as upper_norm
-from fitplug.numeric.rounding import upper_solution_norms as upper_solution_norms
+from fitplug.numeric.arrays import (
+    AnyArray as AnyArray,
+    BoolArray as BoolArray,
+    FloatArray as FloatArray,
+    IndexArray as IndexArray,
+    IntArray as IntArray,
+    freeze as freeze,
+    frozen_property as frozen_property,
+    guard_linear_algebra as guard_linear_algebra,
+    is_positive_integer as is_positive_integer,
+    read_array as read_array,
+    to_positions as to_positions,
+)
+from fitplug.numeric.convolution import (
+    convolve as convolve,
+    convolve_exactly as convolve_exactly,
+    convolve_with_bound as convolve_with_bound,
+    correlate as correlate,
+    upper_convolution_error as upper_convolution_error,
+)
+from fitplug.numeric.rounding import (
+    UNIT_ROUNDOFF as UNIT_ROUNDOFF,
+    ExactNumber as ExactNumber,
+    ceil_float as ceil_float,
+    ceil_sqrt as ceil_sqrt,
+    ceil_written as ceil_written,
+    find_largest_entry as find_largest_entry,
+    floor_float as floor_float,
+    floor_written as floor_written,
+    gamma as gamma,
+    invert_each_with_residual as invert_each_with_residual,
+    invert_with_residual as invert_with_residual,
+    make_room as make_room,
+    multiply_exactly as multiply_exactly,
+    multiply_numbers as multiply_numbers,
+    multiply_with_bound as multiply_with_bound,
+    read_exact_number as read_exact_number,
+    read_python_number as read_python_number,
+    upper_inverse_norm as upper_inverse_norm,
+    upper_norm as upper_norm,
+    upper_solution_norms as upper_solution_norms,
+)

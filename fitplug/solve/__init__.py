@@ -1,35 +1,49 @@
 """Solvers: the dual, its fixed point and the methods around it. They know no family."""
 
-from fitplug.solve.dual import DualValue as DualValue
-from fitplug.solve.dual import Simplex as Simplex
-from fitplug.solve.dual import Solution as Solution
-from fitplug.solve.dual import solve_dual as solve_dual
-from fitplug.solve.fixed_point import MIXING as MIXING
-from fitplug.solve.fixed_point import FixedPoint as FixedPoint
-from fitplug.solve.fixed_point import GapProgress as GapProgress
-from fitplug.solve.fixed_point import Iterate as Iterate
-from fitplug.solve.fixed_point import find_fixed_point as find_fixed_point
-from fitplug.solve.fixed_point import mix_with_uniform as mix_with_uniform
-from fitplug.solve.fixed_point import normalise_logarithms as normalise_logarithms
-from fitplug.solve.fixed_point import normalise_pair as normalise_pair
-from fitplug.solve.geometric_mean import Poles as Poles
-from fitplug.solve.geometric_mean import compute_mean as compute_mean
-from fitplug.solve.geometric_mean import compute_mean_of_product as compute_mean_of_product
-from fitplug.solve.geometric_mean import place_poles as place_poles
-from fitplug.solve.options import SOLVERS as SOLVERS
-from fitplug.solve.options import Options as Options
-from fitplug.solve.options import Solver as Solver
-from fitplug.solve.options import explain_end as explain_end
-from fitplug.solve.options import explain_end_of_bounds as explain_end_of_bounds
-from fitplug.solve.problem import Block as Block
-from fitplug.solve.problem import Problem as Problem
-from fitplug.solve.problem import ScalarBlocks as ScalarBlocks
-from fitplug.solve.problem import reduce_block as reduce_block
-from fitplug.solve.problem import reduce_matrix as reduce_matrix
-from fitplug.solve.refinement import Component as Component
-from fitplug.solve.refinement import find_components as find_components
-from fitplug.solve.refinement import join_solutions as join_solutions
-from fitplug.solve.refinement import merge_tiers as merge_tiers
-from fitplug.solve.refinement import refine as refine
-from fitplug.solve.sm2 import TotalErrorOptimum as TotalErrorOptimum
-from fitplug.solve.sm2 import minimise_total_error as minimise_total_error
+from fitplug.solve.dual import (
+    DualValue as DualValue,
+    Simplex as Simplex,
+    Solution as Solution,
+    solve_dual as solve_dual,
+)
+from fitplug.solve.fixed_point import (
+    MIXING as MIXING,
+    FixedPoint as FixedPoint,
+    GapProgress as GapProgress,
+    Iterate as Iterate,
+    find_fixed_point as find_fixed_point,
+    mix_with_uniform as mix_with_uniform,
+    normalise_logarithms as normalise_logarithms,
+    normalise_pair as normalise_pair,
+)
+from fitplug.solve.geometric_mean import (
+    Poles as Poles,
+    compute_mean as compute_mean,
+    compute_mean_of_product as compute_mean_of_product,
+    place_poles as place_poles,
+)
+from fitplug.solve.options import (
+    SOLVERS as SOLVERS,
+    Options as Options,
+    Solver as Solver,
+    explain_end as explain_end,
+    explain_end_of_bounds as explain_end_of_bounds,
+)
+from fitplug.solve.problem import (
+    Block as Block,
+    Problem as Problem,
+    ScalarBlocks as ScalarBlocks,
+    reduce_block as reduce_block,
+    reduce_matrix as reduce_matrix,
+)
+from fitplug.solve.refinement import (
+    Component as Component,
+    find_components as find_components,
+    join_solutions as join_solutions,
+    merge_tiers as merge_tiers,
+    refine as refine,
+)
+from fitplug.solve.sm2 import (
+    TotalErrorOptimum as TotalErrorOptimum,
+    minimise_total_error as minimise_total_error,
+)

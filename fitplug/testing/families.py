@@ -11,8 +11,7 @@ import numpy as np
 
 from fitplug.domain import Domain, Hierarchy, Integers, Measure
 from fitplug.errors import InputError
-from fitplug.plan import Plan
-from fitplug.plan import design as design_optimum
+from fitplug.plan import Plan, design as design_optimum
 from fitplug.testing.plans import (
     Difference,
     ListNeighbours,

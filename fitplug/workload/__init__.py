@@ -1,40 +1,56 @@
 """Workloads: query groups, their factors and their targets."""
 
-from fitplug.workload.cell_classes import CellClasses as CellClasses
-from fitplug.workload.cell_classes import classify_cells as classify_cells
-from fitplug.workload.cell_classes import find_classes as find_classes
-from fitplug.workload.cell_classes import number_classes as number_classes
-from fitplug.workload.factors import Factor as Factor
-from fitplug.workload.factors import build_factor as build_factor
-from fitplug.workload.factors import build_interval_factor as build_interval_factor
-from fitplug.workload.factors import build_labelled_factor as build_labelled_factor
-from fitplug.workload.factors import ranges as ranges
-from fitplug.workload.factors import read_matrix as read_matrix
-from fitplug.workload.labelled_rows import check_matrix_size as check_matrix_size
-from fitplug.workload.labelled_rows import is_blank as is_blank
-from fitplug.workload.labelled_rows import is_misnamed as is_misnamed
-from fitplug.workload.labelled_rows import subsets as subsets
-from fitplug.workload.query_group import QueryGroup as QueryGroup
-from fitplug.workload.query_group import UnboundQueryGroup as UnboundQueryGroup
-from fitplug.workload.query_group import marginal as marginal
-from fitplug.workload.query_group import marginals as marginals
-from fitplug.workload.query_group import queries as queries
-from fitplug.workload.query_group import total as total
-from fitplug.workload.query_groups import QueryGroups as QueryGroups
-from fitplug.workload.query_groups import check_coefficients as check_coefficients
-from fitplug.workload.query_groups import check_products as check_products
-from fitplug.workload.targets import DEFAULT_CONFIDENCE as DEFAULT_CONFIDENCE
-from fitplug.workload.targets import LEAST_CONFIDENCE as LEAST_CONFIDENCE
-from fitplug.workload.targets import check_confidence as check_confidence
-from fitplug.workload.targets import find_quantile as find_quantile
-from fitplug.workload.targets import two_sided_quantile as two_sided_quantile
-from fitplug.workload.units import ONE_RECORD as ONE_RECORD
-from fitplug.workload.units import AddRemove as AddRemove
-from fitplug.workload.units import BoundUnit as BoundUnit
-from fitplug.workload.units import ReplaceOne as ReplaceOne
-from fitplug.workload.units import Unit as Unit
-from fitplug.workload.units import read_bound_unit as read_bound_unit
-from fitplug.workload.units import read_unit as read_unit
-from fitplug.workload.workload import ArraysByGroup as ArraysByGroup
-from fitplug.workload.workload import Workload as Workload
-from fitplug.workload.workload import select_largest_sets as select_largest_sets
+from fitplug.workload.cell_classes import (
+    CellClasses as CellClasses,
+    classify_cells as classify_cells,
+    find_classes as find_classes,
+    number_classes as number_classes,
+)
+from fitplug.workload.factors import (
+    Factor as Factor,
+    build_factor as build_factor,
+    build_interval_factor as build_interval_factor,
+    build_labelled_factor as build_labelled_factor,
+    ranges as ranges,
+    read_matrix as read_matrix,
+)
+from fitplug.workload.labelled_rows import (
+    check_matrix_size as check_matrix_size,
+    is_blank as is_blank,
+    is_misnamed as is_misnamed,
+    subsets as subsets,
+)
+from fitplug.workload.query_group import (
+    QueryGroup as QueryGroup,
+    UnboundQueryGroup as UnboundQueryGroup,
+    marginal as marginal,
+    marginals as marginals,
+    queries as queries,
+    total as total,
+)
+from fitplug.workload.query_groups import (
+    QueryGroups as QueryGroups,
+    check_coefficients as check_coefficients,
+    check_products as check_products,
+)
+from fitplug.workload.targets import (
+    DEFAULT_CONFIDENCE as DEFAULT_CONFIDENCE,
+    LEAST_CONFIDENCE as LEAST_CONFIDENCE,
+    check_confidence as check_confidence,
+    find_quantile as find_quantile,
+    two_sided_quantile as two_sided_quantile,
+)
+from fitplug.workload.units import (
+    ONE_RECORD as ONE_RECORD,
+    AddRemove as AddRemove,
+    BoundUnit as BoundUnit,
+    ReplaceOne as ReplaceOne,
+    Unit as Unit,
+    read_bound_unit as read_bound_unit,
+    read_unit as read_unit,
+)
+from fitplug.workload.workload import (
+    ArraysByGroup as ArraysByGroup,
+    Workload as Workload,
+    select_largest_sets as select_largest_sets,
+)

@@ -22,10 +22,8 @@ from fitplug.families.product.shape.products import ProductStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.plan import relaxation
 from fitplug.plan.relaxation import Relaxation
-from fitplug.plan.summary import estimate_saving
-from fitplug.plan.summary import price_groups as prices
-from fitplug_cli.commands import design as design_command
-from fitplug_cli.commands import report as report_command
+from fitplug.plan.summary import estimate_saving, price_groups as prices
+from fitplug_cli.commands import design as design_command, report as report_command
 from fitplug_cli.render import set_up_output
 from fitplug_cli.render.facts import DELTAS, RELAXED, collect_facts
 from fitplug_cli.render.page import render_page

@@ -14,16 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.counts.joint_tables import choose_joint_tables, split_into_atoms, sum_to_tables
 from fitplug.domain import get_codec, get_shape
 from fitplug.errors import TablesError
-from fitplug_dask import compiled_loops as loops
-from fitplug_dask import kernel
+from fitplug_dask import compiled_loops as loops, kernel
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import counters, partitions
 from fitplug_dask.kernel.counters import JointCounters

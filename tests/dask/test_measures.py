@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
@@ -23,8 +22,7 @@ from fitplug.counts import make_filters
 from fitplug.counts.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug.domain import get_codec
 from fitplug.errors import DataError, DomainError
-from fitplug_dask import compiled_loops as loops
-from fitplug_dask import request as requests
+from fitplug_dask import compiled_loops as loops, request as requests
 from fitplug_dask.encoding import convert_values
 from fitplug_dask.exchange import run
 from fitplug_dask.kernel import counters

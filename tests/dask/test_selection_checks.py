@@ -13,14 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fitplug as fp
 import fitplug_dask as fpd
 from fitplug.errors import FitplugError
-from fitplug_dask import compiled_loops as loops
-from fitplug_dask import persons
+from fitplug_dask import compiled_loops as loops, persons
 from fitplug_dask.encoding import array_memory
 from fitplug_dask.kernel import Job
 from fitplug_dask.persons import (

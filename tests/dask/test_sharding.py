@@ -20,8 +20,7 @@ from fitplug.counts import choose_joint_tables
 from fitplug.domain import get_shape
 from fitplug.errors import DataError, TablesError
 from fitplug.families import Slab
-from fitplug_dask import request as requests
-from fitplug_dask import sharding
+from fitplug_dask import request as requests, sharding
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Job, cut_partitions, partitions

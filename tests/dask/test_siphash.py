@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fitplug_dask import compiled_loops as loops
 from fitplug_dask.persons.packing import PersonHasher, halve_key, siphash128

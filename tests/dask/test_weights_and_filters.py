@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from distributed import Client
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pyarrow import csv, feather
 
 import fitplug as fp
@@ -27,8 +26,7 @@ from fitplug.counts.joint_tables import choose_joint_tables, sum_to_tables
 from fitplug.counts.records import make_filters
 from fitplug.domain import get_codec, get_shape
 from fitplug.errors import DataError, DomainError, InputError, TablesError
-from fitplug_dask import compiled_loops as loops
-from fitplug_dask import kernel
+from fitplug_dask import compiled_loops as loops, kernel
 from fitplug_dask.exchange import run
 from fitplug_dask.files import take_snapshot
 from fitplug_dask.kernel import Fault, Job, counters, partitions, reading

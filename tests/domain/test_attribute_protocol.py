@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import fitplug as fp
-from fitplug.domain import Attribute, get_codec
-from fitplug.domain import domain as domains
+from fitplug.domain import Attribute, domain as domains, get_codec
 from fitplug.domain.attribute import CODECS
 from fitplug.domain.domain import suggest_fewer_cells
 from fitplug.expressions.parser import parse

@@ -8,8 +8,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fitplug as fp
 from fitplug.domain import get_codec

@@ -7,12 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fitplug as fp
-from fitplug.domain import domain as domains
-from fitplug.domain import get_codec
+from fitplug.domain import domain as domains, get_codec
 from fitplug.errors import DataError
 
 UNITS = (1, 5, 100, 0.1, 0.25, 0.01, 2.5)

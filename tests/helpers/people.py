@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import fitplug as fp
-from fitplug.testing.exports import PEOPLE as DOMAIN
-from fitplug.testing.exports import plan_people as plan
+from fitplug.testing.exports import PEOPLE as DOMAIN, plan_people as plan
 
 
 def histogram() -> np.ndarray:

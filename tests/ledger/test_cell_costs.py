@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
 from fitplug.domain import get_shape
-from fitplug.ledger import ReleaseCharges
-from fitplug.ledger import cell_costs as cellcosts
+from fitplug.ledger import ReleaseCharges, cell_costs as cellcosts
 from fitplug.ledger.cell_costs import CellCosts, add_up
 from fitplug.ledger.charges import ChargeRequest
 from fitplug.privacy import DiscreteNoise

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget

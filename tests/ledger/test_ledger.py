@@ -24,13 +24,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from fitplug.errors import BudgetError, InputError, LedgerError, OverBudget
-from fitplug.ledger import Entry, Ledger
-from fitplug.ledger import file as ledgerfile
-from fitplug.ledger import ledger as ledger_module
+from fitplug.ledger import Entry, Ledger, file as ledgerfile, ledger as ledger_module
 from fitplug.workload import AddRemove, BoundUnit
 from tests.helpers.exact import as_written
 

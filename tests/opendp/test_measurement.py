@@ -9,8 +9,7 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as dp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from opendp.mod import GLOBAL_FEATURES
 from scipy.stats import chi2
 

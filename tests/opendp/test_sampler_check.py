@@ -13,8 +13,7 @@ from scipy.stats import binom
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import SamplerError
-from fitplug_opendp import discrete_gaussian as exact
-from fitplug_opendp import gaussian, sampler_check
+from fitplug_opendp import discrete_gaussian as exact, gaussian, sampler_check
 from fitplug_opendp.sampler_check import check_sampler, judge_noise
 from tests.helpers.opendp_spaces import features  # noqa: F401
 

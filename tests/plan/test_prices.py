@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
 from fitplug.families import analysis as symmetry
@@ -17,8 +16,7 @@ from fitplug.families.base.family import certify_bound
 from fitplug.plan import relaxation
 from fitplug.plan.designer import design
 from fitplug.plan.relaxation import LARGEST_FACTOR, relax
-from fitplug.plan.summary import estimate_saving
-from fitplug.plan.summary import price_groups as prices
+from fitplug.plan.summary import estimate_saving, price_groups as prices
 from tests.helpers.plans import MIXED, geography
 
 PYRAMID = MIXED["pyramid"]()

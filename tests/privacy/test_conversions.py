@@ -7,8 +7,7 @@ import math
 import mpmath
 import opendp.prelude as dp
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fitplug.errors import BudgetError
 from fitplug.privacy import CONTINUOUS, delta_at, epsilon_at, rho_at

@@ -82,8 +82,7 @@ def test_the_commands_count_and_release(folder):
 
 def test_an_address_where_nothing_answers_is_one_sentence(folder, monkeypatch):
     from fitplug.errors import FitplugError
-    from fitplug_cli.commands import clusters
-    from fitplug_cli.commands import count as counts
+    from fitplug_cli.commands import clusters, count as counts
     from fitplug_cli.spec import load_spec
 
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 0.2)

@@ -7,8 +7,7 @@ import itertools
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fitplug as fp
 from fitplug.releases import descent, display, display_tables

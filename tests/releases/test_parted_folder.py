@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fitplug as fp
 from fitplug.expressions import coefficients

@@ -8,8 +8,7 @@ from pathlib import Path
 import markdown as python_markdown
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from markdown_it import MarkdownIt
 
 import fitplug as fp

@@ -9,8 +9,7 @@ from fractions import Fraction
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.linalg import block_diag
 
 import fitplug as fp

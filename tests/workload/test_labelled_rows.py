@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fitplug as fp
 from fitplug.files import write_with_digest

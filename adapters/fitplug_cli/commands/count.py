@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fitplug.adapters import count as count_rows
-from fitplug.adapters import preview as preview_rows
+from fitplug.adapters import count as count_rows, preview as preview_rows
 from fitplug.counts import AttributeSet, Tables
 from fitplug.plan import Plan
 from fitplug_cli.commands.clusters import connect

@@ -11,8 +11,7 @@ import typer
 
 from fitplug.errors import InputError
 from fitplug.files import compute_digest
-from fitplug.plan import Plan, describe_workload
-from fitplug.plan import design as design_plan
+from fitplug.plan import Plan, describe_workload, design as design_plan
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file

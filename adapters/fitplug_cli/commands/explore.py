@@ -15,8 +15,7 @@ import typer
 from fitplug.display import format_delta, format_std_range, format_up
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace
-from fitplug.plan import Plan, describe_gap, price_groups
-from fitplug.plan import design as design_plan
+from fitplug.plan import Plan, describe_gap, design as design_plan, price_groups
 from fitplug.workload import DEFAULT_CONFIDENCE, Workload
 from fitplug_cli.commands.budgets import open_ledger
 from fitplug_cli.files import PUBLIC, check_target, convert_write_errors
@@ -46,8 +45,8 @@ from fitplug_explore import (
     Report,
     Session,
     Target,
+    explore as serve,
 )
-from fitplug_explore import explore as serve
 
 
 def explore(

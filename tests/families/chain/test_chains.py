@@ -7,8 +7,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.errors import WorkloadError
-from fitplug.families import analyse_structure, build_dense_strategy
-from fitplug.families import analysis as symmetry
+from fitplug.families import analyse_structure, analysis as symmetry, build_dense_strategy
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.chain.design import optimum
 from fitplug.families.chain.shape import ChainStructure

@@ -8,16 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fitplug.certify import certify_dense_bound
 from fitplug.domain.domain import Domain
 from fitplug.domain.numbers import Integers
 from fitplug.families.analysis import analyse_structure as structure
-from fitplug.families.product.certificate import factor_pinching as pinch
-from fitplug.families.product.certificate import gram_matrices as grams_module
-from fitplug.families.product.certificate import product_bound as pinched
+from fitplug.families.product.certificate import (
+    factor_pinching as pinch,
+    gram_matrices as grams_module,
+    product_bound as pinched,
+)
 from fitplug.families.product.certificate.gram_matrices import GramTerms, place_terms
 from fitplug.families.product.certificate.product_duals import Split, plan_splits
 from fitplug.families.product.design import bound_ascent as ascent

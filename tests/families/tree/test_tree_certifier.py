@@ -8,16 +8,14 @@ import cvxpy as cp
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
 from fitplug.certify.nuclear_norms import factor_precision, factor_sum, invert_lower
 from fitplug.certify.quadratures import build_quadrature, lower_determinant_scale, lower_trace
 from fitplug.families import Objective, analyse_structure
 from fitplug.families.base.family import NO_FRAME, Duals, certify_bound
-from fitplug.families.tree.certificate import dense_trees, scalar_trees
-from fitplug.families.tree.certificate import trees as tree_certifier
+from fitplug.families.tree.certificate import dense_trees, scalar_trees, trees as tree_certifier
 from fitplug.families.tree.certificate.block_weights import BlockWeights, average_weights
 from fitplug.numeric.rounding import UNIT_ROUNDOFF
 from tests.helpers.tree_weights import (
