@@ -113,8 +113,7 @@ def test_the_keys_are_the_values_without_other() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "no other": (lambda: make_algorithm(domain=fp.Domain({"sex": SEX, "age": fp.Integers(0, 3)})),
                  "'age' must be integers or categories with `other`"),
-    "replaced": (lambda: make_algorithm(unit=fp.ReplaceOne()),
-                 "do not support the unit of privacy"),
+    "replaced": (lambda: make_algorithm(unit=fp.ReplaceOne()), "not support the unit of privacy"),
     "no total": (lambda: make_algorithm(fp.queries({"age": fp.ranges([(0, 1)])}, std=2.0)),
                  "need the number of all rows"),
     "no table": (lambda: make_algorithm(fp.total(std=2.0)), "the plan has no table"),
