@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.chain.design.nested import ChainDuals
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.convolution_variances import (
     find_total_covariances,
     upper_prefix_stds,
 )
 from fitplug.numeric import FloatArray, IntArray, convolve, correlate, to_positions
+from fitplug.solve import Solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ def build_toeplitz(n: int, x: float) -> ToeplitzPair:
     return ToeplitzPair(t, v, np.cumsum(v))
 
 
-def choose_cell_weight(structure: ChainStructure, duals: ChainDuals) -> float:
+def choose_cell_weight(structure: ChainStructure, duals: Solution) -> float:
     """Choose x for the dual weights that prefixes and cells have, on the average, in all blocks.
 
     With q_s per prefix and q_c per cell T has the squared spectrum (q_s / |1 - z|^2 + q_c)^1/2,

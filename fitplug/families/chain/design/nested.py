@@ -1,8 +1,7 @@
 """Nested triangles close to the optimum of a chain, from its dual weights.
 
-**Dual weights.** A step is p <- p (g / T)^1.8 and q <- q (h / T)^1.8, with the gradients that the
-sweeps of the certificate give: the ratios g / T and h / T fall about as the root of the weights, so
-a power near 2 levels them fast. A little weight is mixed in everywhere, so that none vanishes.
+**Dual weights.** They are those of `fitplug.solve.dual`, with the gradients that the sweeps of the
+certificate give.
 
 **Optimal covariance.** For dual weights p and q the optimum is Sigma = D^1/2 N^-1/2 D^1/2, and by
 the quadrature of the certificate it is a weighted sum over poles t of the posterior covariances
@@ -30,65 +29,34 @@ from fitplug.families.chain.certificate import compute_chain_trace, sweep_chain
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.nested_triangles import NestedTriangles
 from fitplug.numeric import FloatArray, IntArray, to_positions
+from fitplug.solve import DualValue, Problem, Solution, solve_dual
 
 _STEP, _TAIL = 1, 1e-4
 """Poles that are enough for the gradients: fewer than those of the certificate."""
 
-_ENOUGH = 1e-6
-"""The ascent ends when a step adds no more than this to the bound, relatively."""
-
-_POWER, _MIXING = 1.8, 1e-4
-"""The power of a step, and the weight that is mixed in."""
-
 _MOST_STEPS = 60
 
 
-class ChainDuals(NamedTuple):
-    """Dual weights of a chain.
-
-    Attributes:
-        p: Weights of the cells, shape (n,); they sum to 1.
-        q: Weights of the structure's rows, shape (rows,); they sum to 1.
-        value: T(p, q), about.
-        steps: The steps made.
-    """
-
-    p: FloatArray
-    q: FloatArray
-    value: float
-    steps: int
-
-
-def ascend_chain_dual(
-    structure: ChainStructure, most_steps: int, gap: float | None = None
-) -> ChainDuals:
+def ascend_chain_dual(structure: ChainStructure, most_steps: int, gap: float) -> Solution:
     """Find dual weights whose bound is nearly the largest.
 
     Args:
         structure: The structure of the workload.
         most_steps: The most steps.
-        gap: How far the cost of their optimal covariance may be above the bound, relatively; None
-            if the bound alone is wanted.
+        gap: The ascent ends when no covariance can cost so much less than the best one that was
+            seen, relatively.
     """
-    n, rows = structure.n, structure.rows
-    p, q = np.full(n, 1 / n), np.full(rows, 1 / rows)
-    duals = ChainDuals(p, q, 0.0, 0)
-    for step in range(min(most_steps, _MOST_STEPS)):
+
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         g, h = _compute_gradients(structure, p, q)
-        value = float(p @ g)
-        gained, last = value - duals.value, duals.value
-        if gained > 0:
-            duals = ChainDuals(p, q, value, step + 1)
-        reached = math.sqrt(float(g.max() * h.max())) / value - 1
-        if reached <= gap if gap is not None else gained <= _ENOUGH * last:
-            break
-        p, q = (_mix(x * (slope / value) ** _POWER) for x, slope in ((p, g), (q, h)))
-    return duals
+        return DualValue(float(p @ g), g, h, ())
 
-
-def _mix(weights: FloatArray) -> FloatArray:
-    """Scale weights to a sum of 1, with a little of it spread evenly."""
-    return (weights / weights.sum() + _MIXING / len(weights)) / (1 + _MIXING)
+    return solve_dual(
+        Problem(structure.n, structure.rows, ()),
+        tolerance=gap,
+        max_iterations=min(most_steps, _MOST_STEPS),
+        evaluate=evaluate,
+    )
 
 
 def _compute_gradients(
@@ -183,7 +151,7 @@ _NEGLIGIBLE = 1e-10
 """Directions of the bins with less of their variance than this are left out."""
 
 
-def approximate_optimum(structure: ChainStructure, duals: ChainDuals) -> list[NestedTriangles]:
+def approximate_optimum(structure: ChainStructure, duals: Solution) -> list[NestedTriangles]:
     """Find nested triangles of each block close to the optimum for dual weights."""
     triangles = []
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):

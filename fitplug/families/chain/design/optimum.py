@@ -40,13 +40,13 @@ from fitplug.families.chain.design.convolutions import (
     level_chain,
     make_needs,
 )
-from fitplug.families.chain.design.nested import ChainDuals, approximate_optimum, ascend_chain_dual
+from fitplug.families.chain.design.nested import approximate_optimum, ascend_chain_dual
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain, place_chain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_triangles import NestedTriangles, upper_entry
 from fitplug.numeric import FloatArray, IntArray
-from fitplug.solve import Options
+from fitplug.solve import Options, Solution
 
 CHAIN_MARGIN = 1e-9
 """The relative margin of claimed variances above the proven ones, and of bounds below them: another
@@ -216,6 +216,9 @@ cost so little more than the bound, relatively."""
 _GAP = 1.5e-3
 """How near the least cost the covariance is that nested triangles come close to."""
 
+_LEAST_GAP = 3e-4
+"""How near it is for convolutions, which are compared with the bound of its dual weights."""
+
 _TURNS = 2
 """How often scales and weights are found in turn, where there are several blocks."""
 
@@ -239,32 +242,32 @@ def design_chain(
         strategy,
         Duals(duals.p, duals.q),
         bound_margin=CHAIN_MARGIN,
-        iterations=duals.steps,
+        iterations=duals.iterations,
         ended="apart",
     )
 
 
 def _find_chain(
     structure: ChainStructure, objective: Objective, options: Options
-) -> tuple[IntegerStrategy[Structure], ChainDuals]:
+) -> tuple[IntegerStrategy[Structure], Solution]:
     """Find nested triangles, or convolutions for long chains where these cost little more."""
     cells = structure.n * len(structure.blocks)
     if cells > _LONG:
         strategy, duals = _find_convolutions(structure, options)
-        gap = evaluate_at_targets(strategy, objective) / duals.value - 1
+        gap = evaluate_at_targets(strategy, objective) / duals.lower - 1
         if gap <= _NEAR or cells > MOST_NESTED:
             return strategy, duals
     duals = ascend_chain_dual(structure, options.max_iterations, _GAP)
     if options.progress is not None:
-        options.progress(duals.steps, _GAP)
+        options.progress(duals.iterations, _GAP)
     return round_nested(structure, approximate_optimum(structure, duals)), duals
 
 
 def _find_convolutions(
     structure: ChainStructure, options: Options
-) -> tuple[IntegerStrategy[Structure], ChainDuals]:
+) -> tuple[IntegerStrategy[Structure], Solution]:
     """Find a strategy whose blocks share one matrix of convolutions."""
-    duals = ascend_chain_dual(structure, options.max_iterations)
+    duals = ascend_chain_dual(structure, options.max_iterations, _LEAST_GAP)
     x = choose_cell_weight(structure, duals)
     # Before any variances are known, a group needs what its dual weights say.
     shares = np.add.reduceat(duals.q / structure.targets, structure.row_starts[:-1])
@@ -274,7 +277,7 @@ def _find_convolutions(
         if options.progress is not None:
             profile = float((structure.multiples_of_blocks / scales).sum())
             cost = weights.cost * math.sqrt(profile)
-            options.progress(duals.steps + turn, cost / duals.value - 1)
+            options.progress(duals.iterations + turn, cost / duals.lower - 1)
         scales = _find_scales(structure, _find_largest_ratios(structure, weights))
     return round_chain(structure, weights, x, scales), duals
 

@@ -24,11 +24,13 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import (
     MIXING,
+    DualValue,
     Iterate,
+    Problem,
     find_fixed_point,
     mix_with_uniform,
-    normalise_logarithms,
     normalise_pair,
+    solve_dual,
 )
 
 _MOST_WORK = 5e10
@@ -193,29 +195,22 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
         factor = float(multiples[block])
         blocks.append((block, factor * kappas[block] * shares, factor * root))
 
-    def evaluate(x: FloatArray) -> Iterate[None] | None:
-        q = np.exp(x)
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         rows = q / structure.targets
-        try:
-            h = sum(
-                BlockGradient(structure, block, p, rows, error, root).h for block, p, root in blocks
-            )
-        except np.linalg.LinAlgError:
-            return None
+        h = sum(
+            BlockGradient(structure, block, weights, rows, error, root).h
+            for block, weights, root in blocks
+        )
         h = np.maximum(np.asarray(h) / structure.targets, 0.0)
         value = float(q @ h)
-        if not 0 < value < math.inf:
-            return None
-        following = mix_with_uniform(q * h / value, MIXING * tolerance)
-        upper = math.sqrt(value * float(h.max()))
-        return Iterate(x, following, value, max(upper, value), value, None)
+        return DualValue(value, np.array([value]), h, ())
 
-    start = normalise_logarithms(np.log(duals.q))
-    solution = find_fixed_point(
-        evaluate,
-        normalise_logarithms,
-        start,
+    # The weights p stay, as if there were one cell.
+    solution = solve_dual(
+        Problem(1, structure.rows, ()),
         tolerance=tolerance,
         max_iterations=count_steps(structure),
+        start=(np.ones(1), duals.q),
+        evaluate=evaluate,
     )
-    return duals._replace(q=np.exp(solution.best_lower.x))
+    return duals._replace(q=solution.q)
