@@ -48,12 +48,15 @@ def publish_folder(
     answers, tables, _ = open_folder(LocalPlace(staging))
     display = open_display(LocalPlace(staging))
     with make_partial_folder(directory, label) as partial:
-        for name, digest in sorted(_list_files(staging, answers, tables, display).items()):
+        files = _list_files(staging, answers, tables, display)
+        for name in files:
             target = partial / name
             target.parent.mkdir(exist_ok=True)
             os.link(staging / name, target)
-            # A late writer may have replaced the file since. It cannot replace what is linked.
-            if digest is not None and hash_content(target.read_bytes()) != digest:
+        # A late writer may have replaced files in between. It cannot replace what is linked.
+        files |= json.loads((partial / RECORD).read_bytes())["files"]
+        for name, digest in files.items():
+            if digest is not None and hash_content((partial / name).read_bytes()) != digest:
                 raise InputError(
                     f"{name} of the release for {directory} was replaced after it was listed, so "
                     "the release is not finished. Run the same command again; it charges nothing "
@@ -73,10 +76,8 @@ def _list_files(
     """List the files of a complete release by their paths in the folder.
 
     Returns:
-        The digest of each file that may be written more than once and that another file names;
-        None of others.
+        The digest of each part of a table, which may be written more than once; None of others.
     """
-    content = (staging / RECORD).read_bytes()
     names = {path.name for path in staging.iterdir() if path.is_file()}
     names = {name for name in names if not name.startswith(".")}
     if display is None:
@@ -84,7 +85,6 @@ def _list_files(
     names.add(ANSWERS_MANIFEST)
     names |= {f"{ANSWER_PARTS}/{name_part(part.number)}" for part in answers.parts}
     files: dict[str, str | None] = dict.fromkeys(names)
-    files |= json.loads(content)["files"] | {RECORD: hash_content(content)}
     for source in (tables, display) if display is not None else (tables,):
         for name, parts in source.parts.items():
             table = source.find_folder(name)
