@@ -26,7 +26,7 @@ from fitplug.domain import list_names_without_other
 from fitplug.errors import BudgetError
 from fitplug.families import SATURATION, IntegerStrategy, Structure, list_names
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray
-from fitplug.workload import Unit, Workload
+from fitplug.workload import AddRemove, Unit, Workload
 
 _EQUAL_UP_TO = 9
 """The most attributes for which all answers of least cost have one variance."""
@@ -135,9 +135,12 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     if not names:
         raise BudgetError("coverage is not needed: every row is in the tables. Leave it out.")
     if not unit.is_of_records:
+        why = "does not limit the rows of a person that are in no table"
+        if not isinstance(unit, AddRemove):
+            why = "makes the number of rows in the tables public"
         raise BudgetError(
-            f"coverage cannot be combined with the unit of privacy {unit!r}, which does not limit "
-            "a person's rows in no table. Design for fp.AddRemove(records=k), or leave "
-            f"coverage out: rows with a value outside {list_names(names)} are then not counted."
+            f"coverage cannot be combined with the unit of privacy {unit!r}: it {why}. Design for "
+            "fp.AddRemove(records=k), or leave coverage out: rows with a value outside "
+            f"{list_names(names)} are then not counted."
         )
     return names

@@ -98,8 +98,12 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
     ("old", "new", "why"),
     [
         ("[data]\n", '[data]\nperson = "NOTE"\n', "person limits the rows in the tables"),
-        ("{ records = 1 }", "{ replace_one = [] }", "coverage cannot be combined"),
-        ("{ records = 1 }", "{ records = 2, distinct = true }", "coverage cannot be combined"),
+        (
+            "{ records = 1 }",
+            "{ replace_one = [] }",
+            "makes the number of rows in the tables public",
+        ),
+        ("{ records = 1 }", "{ records = 2, distinct = true }", "not limit the rows of a person"),
         ("coverage = true", 'coverage = true\nperiods = "AGE"', "periods"),
     ],
 )
