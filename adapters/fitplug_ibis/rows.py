@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fitplug.counts import WEIGHT, Source
-from fitplug.domain import Attribute, Encoder, get_codec
+from fitplug.domain import NULLS, Attribute, Encoder, get_codec
 from fitplug.errors import DataError
 from fitplug.workload import AddRemove
 from fitplug_ibis.codes import select_codes
@@ -116,7 +116,7 @@ def code_rows(
 
 
 def _write_person(column: Column) -> Any:
-    """Write what identifies a person; null for text that is empty or blank, as for null.
+    """Write what identifies a person; null for text that is empty, blank or written for null.
 
     Raises:
         DataError: The type of the column cannot identify persons.
@@ -132,4 +132,4 @@ def _write_person(column: Column) -> Any:
     if column.kind != "strings":
         return column.value
     text = column.value.concat("").strip()
-    return ibis.cases((text != "", text))
+    return ibis.cases((text.notin(["", *NULLS]), text))

@@ -9,6 +9,7 @@ from fitplug.domain.categories import (
 from fitplug.domain.dates import Dates as Dates, DatesCodec as DatesCodec
 from fitplug.domain.days import (
     BLANKS as BLANKS,
+    NULLS as NULLS,
     EPOCH as EPOCH,
     FORMATS as FORMATS,
     find_day as find_day,

@@ -51,6 +51,9 @@ FORMATS = ("m/d/y", "d/m/y")
 BLANKS = " \t"
 """What around the text of a number or a date means nothing."""
 
+NULLS = ("NA", "N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "NaT", ".")
+"""How programs write null as text."""
+
 
 def find_days(ticks: IntArray, unit: str, step: int = 1) -> tuple[IntArray, BoolArray]:
     """Find the days of times.

@@ -236,6 +236,7 @@ SPELLINGS = [
     ["12345678901234567890123", "0012345678901234567890123"],
     ["a7", " a7 "],
     *(["A7"], ["1e5"], ["7.5"], ["1.23e+01"], ["7 7"], ["person 10"]),
+    *(["Nat"], ["NAN"], ["NA1"], ["..", " .."], ["<NA> 1"]),
 ]
 """Persons, with the ways to write each of them."""
 
@@ -244,7 +245,9 @@ SPELLINGS = [
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
 def test_a_person_is_one_however_it_is_spelled(tmp_path: Path, kind: Any, suffix: str) -> None:
     texts = [text for person in SPELLINGS for text in person]
-    ids = [*texts, None, "", " "]
+    # As R, pandas, SAS, databases and Python write null.
+    nobody = ["NA", " NA ", "<NA>", "nan", "NaN", "NaT", ".", "NULL", "null", "None", "N/A"]
+    ids = [*texts, None, "", " ", *nobody]
     columns = {"id": ids, "house": ["07"] * len(ids), "sex": ["1"] * len(ids)}
     columns |= {"race": ["a"] * len(ids), "age": [1] * len(ids)}
     table = pa.table(columns)

@@ -81,7 +81,7 @@ def test_each_row_of_a_person_is_as_likely(people: Any) -> None:
 
 def test_who_is_nobody_and_who_is_one_person(tmp_path: Path) -> None:
     connection = ibis.duckdb.connect(tmp_path / "a.duckdb")
-    names = "('a'), ('a '), (' a'), ('A'), (''), ('  '), (null), ('7'), ('7')"
+    names = "('a'), ('a '), (' a'), ('A'), (''), ('  '), (null), ('7'), ('7'), ('NA'), (' nan')"
     connection.con.execute(f"create table t as select * from (values {names}) v(id)").fetchall()
     table = connection.table("t")
     domain = fp.Domain({"one": fp.Integers(1, 1)})

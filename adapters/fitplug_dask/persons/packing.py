@@ -9,8 +9,9 @@ Each person is identified by one spelling.
 Programs write one number in several ways: 7 and, in a column with nulls, 7.0; 007 where leading
 zeros were kept; 1e+05 for 100000 in R. Taken for several persons, one person would keep several
 times as many rows as the unit of privacy allows. So a whole number is the same identifier however
-it is written, and blanks at either end do not count. Text that is empty or blank identifies nobody.
-All other text is compared byte by byte: A7 and a7 are two persons.
+it is written, and blanks at either end do not count. Text that is empty or blank, or that programs
+write for null, identifies nobody: one person of all these rows would stand for many people. All
+other text is compared byte by byte: A7 and a7 are two persons.
 
 The identifiers that may need another spelling are found by their first and last bytes, as most need
 none.
@@ -29,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from fitplug.domain import BLANKS, get_codec
+from fitplug.domain import BLANKS, NULLS, get_codec
 from fitplug_dask import compiled_loops as loops
 from fitplug_dask.encoding import classify_person_type, view_numbers, view_stretches
 from fitplug_dask.kernel import Job
@@ -304,6 +305,7 @@ def _mark(characters: str) -> npt.NDArray[np.bool_]:
 
 
 _FIRST, _LAST, _PLUS = _mark(f"{BLANKS}+-0"), _mark(f"{BLANKS}.0"), _mark("+")
+_NULL = _mark("".join({text[0] for text in NULLS}))
 
 
 def find_unusual(column: Any) -> npt.NDArray[np.int64]:
@@ -321,7 +323,9 @@ def find_unusual(column: Any) -> npt.NDArray[np.int64]:
     starts, ends = places[:-1], places[1:]
     first = content.take(starts, mode="clip")
     last, third = (content.take(ends - back, mode="clip") for back in (1, 3))
-    return np.flatnonzero(_FIRST[first] | _LAST[last] | _PLUS[third] | (starts == ends))
+    may_be_null = _NULL[first] & (ends - starts <= max(map(len, NULLS)))
+    is_empty = starts == ends
+    return np.flatnonzero(_FIRST[first] | _LAST[last] | _PLUS[third] | may_be_null | is_empty)
 
 
 def spell_identifiers(column: Any) -> Any:
@@ -330,7 +334,8 @@ def spell_identifiers(column: Any) -> Any:
     texts = column.cast(pa.large_binary()).view(pa.large_string())
     texts = _replace(pc.ascii_trim(texts, characters=BLANKS), _WHOLE, _spell_whole)
     texts = _replace(texts, _POWER, _spell_powers)
-    return pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+    nobody = pa.array(["", *NULLS], texts.type)
+    return pc.if_else(pc.is_in(texts, nobody), None, texts)
 
 
 def _replace(texts: Any, pattern: str, spell: Callable[[Any], Any]) -> Any:
