@@ -29,6 +29,7 @@ from fitplug.workload.targets import (
     LEAST_CONFIDENCE,
     check_confidence,
     find_quantile,
+    read_target,
     two_sided_quantile,
 )
 from fitplug.workload.units import (
@@ -76,6 +77,7 @@ __all__ = [
     "ranges",
     "read_bound_unit",
     "read_matrix",
+    "read_target",
     "read_unit",
     "select_largest_sets",
     "subsets",
