@@ -915,10 +915,13 @@ class Plan(NamedTuple):
     scale: Fraction
 
 
+OTHERS = {"tree", "chain", "siblings"}  # keys of plans that are not covered
+
+
 def read_plan(path: str) -> Plan:
     header, arrays = read_archive(path)
-    is_other = header.get("ordered") or {"tree", "chain"} & set(header) or "records.cells" in arrays
-    limit(not is_other, "a tree, a chain, a product, or one whose differences are named")
+    is_other = header.get("ordered") or OTHERS & set(header) or "records.cells" in arrays
+    limit(not is_other, "a hierarchy, a chain, a product, or one whose differences are named")
     require(set(header) - {"coverage", "value_labels"} == KEYS, "the header has other entries")
     require(is_integer(header["format"], 1, 1), "it has another format")
     require(json.dumps(header["frame"]) == '[0, 0, "0x0.0p+0"]', "it has a frame")

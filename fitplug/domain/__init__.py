@@ -9,9 +9,9 @@ from fitplug.domain.categories import (
 from fitplug.domain.dates import Dates as Dates, DatesCodec as DatesCodec
 from fitplug.domain.days import (
     BLANKS as BLANKS,
-    NULLS as NULLS,
     EPOCH as EPOCH,
     FORMATS as FORMATS,
+    NULLS as NULLS,
     find_day as find_day,
     find_days as find_days,
     parse_day as parse_day,

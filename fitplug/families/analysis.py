@@ -9,27 +9,22 @@ import numpy as np
 
 from fitplug.domain import MOST_SHARES, count_shares, get_shape, list_measures, suggest_fewer_cells
 from fitplug.errors import WorkloadError
-from fitplug.families.base.structure import Structure, list_names
-from fitplug.families.base.subsets import Subsets, find_subsets, pad_sets
+from fitplug.families.base.structure import Structure
+from fitplug.families.base.subsets import pad_sets
 from fitplug.families.base.tree_shape import find_tree_levels, is_tree, targets_vary
+from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.siblings.shape import unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import FloatArray, to_positions
 from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, check_products
-
-MAX_PAIRS = 50_000_000
-"""The largest number of pairs of a query group and a block on which its variances depend."""
-
-MAX_TABLE = 14
-"""The largest number k of attributes of one query group along which blocks are divided. The design
-takes time that is quadratic in the 2^k margins of the group's table."""
 
 MAX_ANSWERS = 2**32
 """The largest number of answers of a query group. They take 34 GB when they are released."""
@@ -52,6 +47,10 @@ MOST_TREE_WORK = 6e8
 """The most operations of a sweep through one of several trees where the gap of the product family
 is large. The design then takes about a minute."""
 
+MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
+"""The most operations of an iteration over unfolded hierarchies, in place of a product and where
+the gap of a product or a tree is large. The design then takes about ten seconds, and a minute."""
+
 _ONCE = 1 / 12
 """The part of what all iterations take that cells take once, where they are many."""
 
@@ -71,6 +70,7 @@ def analyse_structure(
     tree: Sequence[str] | None = None,
     unit: Unit = ONE_RECORD,
     chain: bool = False,
+    siblings: bool = False,
 ) -> Structure:
     """Find the symmetries of a workload and choose its structure.
 
@@ -84,6 +84,7 @@ def analyse_structure(
             is one, and the product of the attributes that are not symmetric is too large.
         unit: Which data sets are neighbours.
         chain: Whether to take a chain if it is possible, however few cells it has.
+        siblings: Whether to unfold hierarchies.
 
     Returns:
         The structure.
@@ -110,7 +111,11 @@ def analyse_structure(
     symmetric = _find_symmetric(workload, varying)
     if tree:
         return _build_tree(workload, unit, symmetric, tree, TreeStructure)
-    matrices = MatrixStructure(workload, unit, symmetric, _find_subsets(workload, symmetric))
+    matrices = MatrixStructure(
+        workload, unit, symmetric, find_workload_subsets(workload, symmetric)
+    )
+    if siblings:
+        return _check_size(unfold_siblings(matrices) or matrices)
     asymmetric = matrices.asymmetric
     can_be_chain = len(asymmetric) == 1 and is_chain(workload, asymmetric[0])
     if can_be_chain and (chain or (family is None and _is_long(matrices))):
@@ -126,6 +131,9 @@ def analyse_structure(
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
         if family is False or not can_be_product or takes_blocks:
             return _check_size(matrices)
+        unfolded = unfold_siblings(matrices)
+        if unfolded is not None and _fits_widely(unfolded.unfolded, MOST_SIBLING_WORK):
+            return unfolded
     return _build_product(matrices, ProductStructure)
 
 
@@ -143,9 +151,16 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     if type(structure) is TreePairStructure:
         pairs = PairStructure(workload, structure.unit, symmetric, structure.subsets)
         return pairs if pairs.fits or pairs.fits_named else None
-    if type(structure) is not ProductStructure:
+    if type(structure) not in (ProductStructure, TreeStructure):
         return None
-    matrices = MatrixStructure(workload, unit, symmetric, _find_subsets(workload, symmetric))
+    matrices = MatrixStructure(
+        workload, unit, symmetric, find_workload_subsets(workload, symmetric)
+    )
+    unfolded = unfold_siblings(matrices)
+    if unfolded is not None and _fits_widely(unfolded.unfolded, MOST_WIDE_SIBLING_WORK):
+        return unfolded
+    if type(structure) is TreeStructure:
+        return None
     if gap > LARGE_GAP and _fits_widely(matrices, MOST_AGAIN):
         return matrices
     trees = [
@@ -166,7 +181,9 @@ def _build_persons(
     """
     separated = workload.attributes if unit.once_per is None else (unit.once_per,)
     periods_apart = _find_symmetric(workload, (*varying, *separated))
-    persons = PersonStructure(workload, unit, periods_apart, _find_subsets(workload, periods_apart))
+    persons = PersonStructure(
+        workload, unit, periods_apart, find_workload_subsets(workload, periods_apart)
+    )
     # A tree leaves periods symmetric if no query tells them apart otherwise.
     symmetric = _find_symmetric(workload, varying)
     if tree is None and not (persons.has_room and persons.cells <= MOST_CELLS):
@@ -204,7 +221,7 @@ def _build_product(matrices: MatrixStructure, kind: type[ProductStructure]) -> S
     """Build the structure of the product family in the place of matrices."""
     workload = matrices.workload
     check_products(workload.groups)
-    subsets = _find_subsets(workload, matrices.symmetric, workload.attributes)
+    subsets = find_workload_subsets(workload, matrices.symmetric, workload.attributes)
     return _check_size(kind(workload, matrices.unit, matrices.symmetric, subsets))
 
 
@@ -216,7 +233,7 @@ def _build_pairs(
     The cells of attributes that are not symmetric are told apart, unless they are too many.
     """
     symmetric = _find_symmetric(workload, ())
-    subsets = _find_subsets(workload, symmetric)
+    subsets = find_workload_subsets(workload, symmetric)
     pairs = PairStructure(workload, unit, symmetric, subsets)
     asymmetric = pairs.asymmetric
     if not asymmetric:
@@ -293,7 +310,7 @@ def _build_tree(
 ) -> Structure:
     """Build the structure of one tree, or raise WorkloadError where it is too large."""
     name, *merged = tree
-    subsets = _find_subsets(workload, symmetric)
+    subsets = find_workload_subsets(workload, symmetric)
     return _check_size(kind(workload, unit, symmetric, subsets, name, bool(merged)))
 
 
@@ -371,49 +388,3 @@ def _bound_ranks(matrices: MatrixStructure) -> FloatArray:
     ranks = np.minimum(rows, cells[pairs % len(sets)])
     of_blocks = np.bincount(pairs // len(sets), ranks, len(matrices.blocks))
     return np.minimum(of_blocks, float(matrices.cells))
-
-
-def _find_subsets(
-    workload: Workload, symmetric: Sequence[str], split: Sequence[str] | None = None
-) -> Subsets:
-    """Find the subsets of the groups' sets A_t of the attributes that blocks are made of.
-
-    Args:
-        workload: The workload.
-        symmetric: The symmetric attributes.
-        split: The attributes that blocks are made of; None for the symmetric ones.
-    """
-    attributes = symmetric if split is None else split
-    position = {name: i for i, name in enumerate(attributes)}
-    groups, domain = workload.groups, workload.domain
-    # The one cell of an attribute without others has no contrasts.
-    members = [
-        position[f.attribute]
-        if f.kind != "total"
-        and f.attribute in position
-        and (f.attribute not in symmetric or domain[f.attribute].size > 1)
-        else -1
-        for f in groups.factors
-    ]
-    counts, used = groups.gather_sets(np.array(members, dtype=np.int64))
-    if set(symmetric).issuperset(attributes):
-        zero = [f.kind == "matrix" and not f.matrix().any() for f in groups.factors]
-        asks_nothing = groups.find_any(np.array(zero, dtype=bool))
-        used = used[~np.repeat(asks_nothing, to_positions(counts))]
-        counts = np.where(asks_nothing, 0, counts)
-    largest = int(np.argmax(counts))
-    if counts[largest] > MAX_TABLE:
-        group = groups[largest]
-        name = repr(group.name) if len(group.name) < 60 else list_names(group.attributes)
-        raise WorkloadError(
-            f"query {name} is a table of {counts[largest]} attributes. The limit is "
-            f"{MAX_TABLE}. Use fewer attributes together."
-        )
-    pairs = int((2**counts).sum())
-    if pairs > MAX_PAIRS:
-        raise WorkloadError(
-            f"the tables have {pairs} marginal tables together. The limit is {MAX_PAIRS}. "
-            "Use fewer tables, or tables of fewer attributes."
-        )
-    sets = pad_sets(counts, used)
-    return find_subsets(get_shape(domain, tuple(attributes)), sets)

@@ -33,6 +33,9 @@ from fitplug.families.product.certificate.products import ProductCertifier, Prod
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.product.strategy.pairs import ProductPairStrategy
 from fitplug.families.product.strategy.products import ProductStrategy
+from fitplug.families.siblings.certificate import SiblingCertifier
+from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.families.siblings.strategy.siblings import SiblingStrategy
 from fitplug.families.tree.certificate.pairs import TreePairCertifier
 from fitplug.families.tree.certificate.persons import PersonTreeCertifier
 from fitplug.families.tree.certificate.trees import TreeCertifier
@@ -49,6 +52,7 @@ _TABLE: dict[type[Structure], Family] = {
     PersonStructure: Family(PersonStrategy, PersonCertifier()),
     ProductStructure: Family(ProductStrategy, ProductCertifier()),
     ProductPairStructure: Family(ProductPairStrategy, ProductPairCertifier()),
+    SiblingStructure: Family(SiblingStrategy, SiblingCertifier()),
     TreeStructure: Family(TreeStrategy, TreeCertifier()),
     TreePairStructure: Family(TreePairStrategy, TreePairCertifier()),
     PersonTreeStructure: Family(PersonTreeStrategy, PersonTreeCertifier()),

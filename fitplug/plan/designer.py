@@ -164,7 +164,8 @@ def _design_plan(request: DesignRequest) -> Plan:
         if substitute is None:
             raise
         return _design_structure(request, substitute)
-    if plan.gap <= max(_WIDE_GAP, request.tolerance) or plan.ended == "stopped":
+    is_near = plan.gap <= max(_WIDE_GAP, request.tolerance)
+    if is_near or plan.ended == "stopped" or not plan.objective.plain:
         return plan
     nearer = find_nearer_structure(structure, plan.gap)
     if nearer is None:

@@ -257,6 +257,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
         tree=tree,
         unit=read_unit(header["unit"]),
         chain="chain" in header,
+        siblings="siblings" in header,
     )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:

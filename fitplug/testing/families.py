@@ -127,6 +127,14 @@ def make_workloads() -> Mapping[str, Workload]:
                 total(std=2.0),
             ],
         ),
+        "unfolded trees": (
+            {"P": places, "W": jobs},
+            [
+                queries({"P": "tract", "W": "sector"}, std=[[4.0], [4.0], [2.0], [5.0], [5.0]]),
+                queries({"P": "county", "W": "industry"}, std=3.0),
+                total(std=2.0),
+            ],
+        ),
         "tree": (
             {"M": months, "P": places},
             [

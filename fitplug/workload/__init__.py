@@ -38,6 +38,7 @@ from fitplug.workload.targets import (
     LEAST_CONFIDENCE as LEAST_CONFIDENCE,
     check_confidence as check_confidence,
     find_quantile as find_quantile,
+    read_target as read_target,
     two_sided_quantile as two_sided_quantile,
 )
 from fitplug.workload.units import (

@@ -21,16 +21,19 @@ LIMITS = {
     "crossed trees": CROSSED[:2],
     "two trees": CROSSED,
     "three trees": CROSSED,
+    "unfolded trees": ((analysis, "MOST_CELLS", 20),),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
     "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
 }
-"""Limits that are 1 here, so that small workloads have the structures of large ones."""
+"""Limits that are 1 here, or the number after them, so that small workloads have the structures of
+large ones."""
 
 FAMILIES = {
     "nested": "product",
     "two trees": "product",
     "three trees": "product",
     "crossed trees": "tree",
+    "unfolded trees": "siblings",
     "numbers": "blocks",
     "matrices": "blocks",
     "sums": "blocks",
@@ -40,6 +43,7 @@ FAMILIES = {
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
+    **{("unfolded trees", unit): "blocks" for unit in UNITS if "replaced" in unit},
     **{("chain", unit): "product" for unit in UNITS if "replaced" in unit},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
 }
@@ -56,8 +60,8 @@ CASES = [case for case in list_family_cases() if case not in REFUSED]
 @contextmanager
 def lower_limits(workload):
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in LIMITS.get(workload, LIMITS.get(FAMILIES.get(workload), ())):
-            patch.setattr(module, name, 1)
+        for module, name, *value in LIMITS.get(workload, LIMITS.get(FAMILIES.get(workload), ())):
+            patch.setattr(module, name, *(value or [1]))
         yield
 
 

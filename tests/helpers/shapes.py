@@ -248,6 +248,15 @@ STRUCTURES: dict[str, Shape] = {
         "TreeStructure",
         limits=_TREE,
     ),
+    "siblings": Shape(
+        _ask(
+            {"p": PLACE, "q": PLACE},
+            _query("home", p="tract", q="state"),
+            _query("work", p="state", q="tract"),
+        ),
+        "SiblingStructure",
+        limits=_FAMILY,
+    ),
     "tree of one path": Shape(
         _ask({"p": PATH, "b": B}, _query("t", p="tract", b="prefix"), _total()),
         "MatrixStructure",

@@ -30,6 +30,7 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -60,6 +61,7 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "persons": lambda: fp.design(bands_by_region(), unit=fp.AddRemove(records=2, once_per="x")),
     "product, with a tree": lambda: fp.design(geography()),
     "product, pairs": lambda: fp.design(bands_by_region(), unit=fp.ReplaceOne(), tolerance=0.05),
+    "siblings": lambda: fp.design(homes_by_workplaces(), tolerance=1e-2),
     "tree": lambda: design_tree(few_people_by_place(), tolerance=1e-2),
     "tree, pairs": lambda: fp.design(
         few_people_by_place(), unit=fp.ReplaceOne(within=("age",)), tolerance=1e-2
@@ -77,6 +79,7 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     ),
 }
 LIMITS = {
+    "siblings": ((analysis, "MOST_CELLS", 8),),
     "product, with a tree": (
         (analysis, "MOST_CELLS", 1),
         (analysis, "MOST_DENSE", 0),
@@ -102,6 +105,7 @@ STRUCTURES = {
     "persons": PersonStructure,
     "product, with a tree": ProductStructure,
     "product, pairs": ProductPairStructure,
+    "siblings": SiblingStructure,
     "tree": TreeStructure,
     "tree, pairs": TreePairStructure,
     "tree, persons": PersonTreeStructure,
@@ -141,6 +145,17 @@ def few_people_by_place() -> fp.Workload:
     targets = [[2.0], [3.0], [4.0]]
     pyramids = fp.queries({"place": "county", "age": "prefix"}, variance=targets, name="pyramids")
     return fp.Workload(domain, [fp.queries({"place": "tract"}, variance=3.0), pyramids])
+
+
+def homes_by_workplaces() -> fp.Workload:
+    """Two states of two counties and of one, by sectors of one industry and of two."""
+    home = fp.Hierarchy(["state", "county"], [("a", "a1"), ("a", "a2"), ("b", "b1")])
+    work = fp.Hierarchy(["sector", "industry"], [("f", "f1"), ("g", "g1"), ("g", "g2")])
+    groups = [
+        fp.queries({"home": "county", "work": "industry"}, variance=[[2.0], [2.0], [3.0]]),
+        fp.queries({"work": "sector"}, variance=1.0),
+    ]
+    return fp.Workload(fp.Domain({"home": home, "work": work}), groups)
 
 
 LONG = ("total error", "budgets")

@@ -12,7 +12,7 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
     sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
 
 with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii
-(docs/theory/symmetry.md). Four families follow from that, a package each:
+(docs/theory/symmetry.md). Five families follow from that, a package each:
 
     blocks   each Sigma_A is a matrix over the dense cells, or a number if all are symmetric
     tree     one attribute is a hierarchy, and each Sigma_A is over its nodes
@@ -20,6 +20,7 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
              into blocks as well, which restricts Sigma to the product family
     chain    one attribute is long, and asked for by its prefixes and cells alone, so each Sigma_A
              is a covariance along this chain
+    siblings hierarchies whose finest nodes are alike are unfolded, and have blocks
 
 Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
 `fitplug.families.registry` and one in `fitplug.families.designs`.

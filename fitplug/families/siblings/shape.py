@@ -1,0 +1,319 @@
+"""Siblings: hierarchies whose finest nodes may be exchanged below their parents.
+
+Let the finest level asked of a hierarchy have targets that do not differ below a *parent*, a node
+of the next level asked, or the root. Then exchanging the children of one parent changes nothing, so
+by convexity the optimal Sigma is any covariance over the parents, and for each parent any
+covariance of the rest times I - J/k for its k children (docs/theory/symmetry.md).
+
+This is what `MatrixStructure` says of an *unfolded* workload, in which the parents are a dense
+attribute, and the children of each parent are a symmetric attribute of their own. A group that asks
+for the finest level is divided into one group for each parent. A record has a cell of each of these
+attributes, of which only its own parent's matters: no query counts the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.domain import Domain, Integers, get_codec
+from fitplug.families.base.structure import Structure, list_names
+from fitplug.families.base.tree_shape import is_tree
+from fitplug.families.base.workload_subsets import find_workload_subsets
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.workload import ONE_RECORD, Factor, QueryGroup, Workload, read_target
+
+MOST_GROUPS, MOST_ANSWERS = 4000, 2**24
+"""The most groups of an unfolded workload, and the most cells, so that no group need be cut."""
+
+
+@dataclass(frozen=True, eq=False)
+class Siblings:
+    """The finest nodes of a hierarchy that are asked for, and their parents.
+
+    Attributes:
+        name: The attribute.
+        kinds: The kinds of factors that ask for the finest nodes.
+        nodes: The node of each leaf, shape (n,).
+        starts: The first node of each parent, shape (S,).
+        ends: The node after its last, shape (S,).
+    """
+
+    name: str
+    kinds: frozenset[str]
+    nodes: IntArray
+    starts: IntArray
+    ends: IntArray
+
+    @frozen_property
+    def parents(self) -> IntArray:
+        """The parent of each node."""
+        return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
+
+    @frozen_property
+    def leaf_parents(self) -> IntArray:
+        """The parent of each leaf, shape (n,)."""
+        return self.parents[self.nodes]
+
+    def list_children(self) -> list[tuple[str, int, int]]:
+        """List the attributes of children that parents of several have: name, number, parent."""
+        sizes = (self.ends - self.starts).tolist()
+        return [(f"{self.name}#{s}", k, s) for s, k in enumerate(sizes) if k > 1]
+
+
+class Part(NamedTuple):
+    """The part of a group that is a group of the unfolded workload.
+
+    Attributes:
+        group: The unfolded group.
+        place: Where its answers are in an array of the group's shape.
+        parents: The parent that it is below, for each axis of finest nodes.
+    """
+
+    group: int
+    place: tuple[slice, ...]
+    parents: Mapping[int, int]
+
+
+def find_siblings(workload: Workload, name: str) -> Siblings | None:
+    """Find the siblings of an attribute; None if it is no hierarchy, or none are alike."""
+    codec = get_codec(workload.domain[name])
+    if not is_tree(workload, name):
+        return None
+    asked = {f.kind for f in workload.groups.factors if f.attribute == name} - {"total"}
+    levels = [
+        n
+        for i, n in enumerate(codec.levels)
+        if n in asked or ("identity" in asked and i == len(codec.levels) - 1)
+    ]
+    spans = [codec.intervals(level) for level in levels[-2:]]
+    n = codec.attribute.size
+    if any(span[-1, 1] != n - 1 or (span[1:, 0] != span[:-1, 1] + 1).any() for span in spans):
+        return None
+    first = spans[-1][:, 0]
+    tops = spans[0][:, 0] if len(spans) > 1 else first[:1]
+    starts = np.searchsorted(first, tops)
+    kinds = {levels[-1]} | ({"identity"} if levels[-1] == codec.levels[-1] else set())
+    nodes = np.searchsorted(first, np.arange(n), side="right") - 1
+    siblings = Siblings(name, frozenset(kinds), nodes, starts, np.append(starts[1:], len(first)))
+    if len(starts) == len(first):
+        return None
+    for group in map(workload.groups.__getitem__, workload.groups.with_arrays.tolist()):
+        for axis, factor in enumerate(group.factors):
+            if factor.attribute == name and factor.kind in kinds:
+                along = np.moveaxis(group.variances, axis, 0)
+                if (along != along[starts[siblings.parents]]).any():
+                    return None
+    return siblings
+
+
+@dataclass(frozen=True, eq=False)
+class SiblingStructure(Structure):
+    """A structure of siblings.
+
+    Attributes:
+        siblings: The hierarchies that are unfolded, in the domain's order.
+        unfolded: The structure of the unfolded workload, for one record added or removed.
+    """
+
+    siblings: tuple[Siblings, ...]
+    unfolded: MatrixStructure
+
+    def __str__(self) -> str:
+        names = list_names([one.name for one in self.siblings])
+        count = len(self.unfolded.blocks)
+        return f"siblings are alike in {names}: {count:,} blocks over {self.cells:,} parents' cells"
+
+    @property
+    def block_attributes(self) -> tuple[str, ...]:
+        return self.symmetric
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        return self.asymmetric
+
+    @property
+    def cells(self) -> int:
+        return self.unfolded.cells
+
+    @property
+    def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
+        return {**super().names_in_files, "siblings": tuple(one.name for one in self.siblings)}
+
+    def check_size(self) -> None:
+        self.unfolded.check_size()
+
+    def build_block_matrix(self, block: int) -> FloatArray:
+        return self.unfolded.build_block_matrix(block)
+
+    def find_rows(self, block: int, group: int) -> slice:
+        return self.unfolded.find_rows(block, group)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Siblings]:
+        """The siblings by attribute."""
+        return {one.name: one for one in self.siblings}
+
+    def find_parent(self, attribute: int) -> tuple[str, int | None]:
+        """Find what an attribute of the unfolded blocks is: a hierarchy's children of a parent.
+
+        Returns:
+            The attribute of the workload, and the parent, or None if it is symmetric itself.
+        """
+        if attribute < len(self.symmetric):
+            return self.symmetric[attribute], None
+        children = [(one.name, s) for one in self.siblings for _, _, s in one.list_children()]
+        return children[attribute - len(self.symmetric)]
+
+    def arrange_by_cell(self, values: FloatArray) -> FloatArray:
+        shaped = self.unfolded.arrange_by_cell(values)
+        for axis, name in enumerate(self.dense):
+            if name in self.by_name:
+                shaped = shaped.take(self.by_name[name].leaf_parents, axis)
+        return shaped
+
+    def take_least(self, values: FloatArray) -> FloatArray:
+        for axis, name in enumerate(self.dense):
+            if name in self.by_name:
+                one = self.by_name[name]
+                first = np.searchsorted(one.nodes, one.starts)
+                values = np.minimum.reduceat(values, first, axis=axis)
+        return values.ravel()
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Part, ...], ...]:
+        """The parts of each group, in the order of the unfolded groups."""
+        parts, number = [], itertools.count()
+        for group in self.workload.groups:
+            of_group = list_parts(group, self.by_name)
+            parts.append(tuple(Part(next(number), *part) for part in of_group))
+        return tuple(parts)
+
+    @frozen_property
+    def unfolded_rows(self) -> IntArray:
+        """The row of the unfolded structure that each row is, shape (rows,)."""
+        starts, rows = self.unfolded.row_starts, []
+        for parts, group in zip(self.parts, self.workload.groups, strict=True):
+            axes = [a for a, f in enumerate(group.factors) if f.attribute not in self.symmetric]
+            shape = [group.shape[a] for a in axes]
+            row = np.zeros(shape, dtype=np.int64)
+            for part in parts:
+                place = tuple(part.place[a] for a in axes)
+                rest = [1 if a in part.parents else group.shape[a] for a in axes]
+                first = int(starts[part.group])
+                row[place] = first + np.arange(math.prod(rest)).reshape(rest)
+            rows.append(row.ravel())
+        return np.concatenate(rows)
+
+
+def list_parts(
+    group: QueryGroup, by_name: Mapping[str, Siblings]
+) -> Iterator[tuple[tuple[slice, ...], dict[int, int]]]:
+    """List the places and the parents of a group's parts."""
+    fine = {
+        axis: by_name[f.attribute]
+        for axis, f in enumerate(group.factors)
+        if f.attribute in by_name and f.kind in by_name[f.attribute].kinds
+    }
+    for chosen in itertools.product(*(range(len(one.starts)) for one in fine.values())):
+        parents = dict(zip(fine, chosen, strict=True))
+        yield (
+            tuple(
+                slice(int(fine[a].starts[parents[a]]), int(fine[a].ends[parents[a]]))
+                if a in fine
+                else slice(0, n)
+                for a, n in enumerate(group.shape)
+            ),
+            parents,
+        )
+
+
+def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
+    """Unfold the hierarchies of a workload.
+
+    Args:
+        matrices: The structure of its optimum over all cells of the attributes that are not
+            symmetric.
+
+    Returns:
+        The structure of the same optimum; None if no nodes are alike, or there are too many groups
+        or answers.
+    """
+    workload, symmetric, others = matrices.workload, matrices.symmetric, matrices.asymmetric
+    if math.prod(workload.shape) > MOST_ANSWERS:
+        return None
+    siblings = tuple(filter(None, (find_siblings(workload, name) for name in others)))
+    by_name = {one.name: one for one in siblings}
+    children = [child for one in siblings for child in one.list_children()]
+    if not siblings or {name for name, *_ in children} & set(workload.domain.names):
+        return None
+    domain = Domain(
+        {
+            **{name: workload.domain[name] for name in symmetric},
+            **{name: Integers(0, k - 1) for name, k, _ in children},
+            **{
+                name: Integers(0, len(by_name[name].starts) - 1)
+                if name in by_name
+                else workload.domain[name]
+                for name in others
+            },
+        }
+    )
+    groups: list[QueryGroup] = []
+    for group in workload.groups:
+        for part in list_parts(group, by_name):
+            groups.append(_unfold_part(f"{len(groups)}", group, by_name, *part))
+            if len(groups) > MOST_GROUPS:
+                return None
+    unfolded = Workload.from_groups(domain, groups)
+    names = (*symmetric, *(name for name, *_ in children))
+    subsets = find_workload_subsets(unfolded, names)
+    of_parents = MatrixStructure(unfolded, ONE_RECORD, names, subsets)
+    given = workload, matrices.unit, symmetric, matrices.subsets
+    return SiblingStructure(*given, siblings, of_parents)
+
+
+def _unfold_part(
+    name: str,
+    group: QueryGroup,
+    by_name: Mapping[str, Siblings],
+    place: tuple[slice, ...],
+    parents: Mapping[int, int],
+) -> QueryGroup:
+    """Unfold a part of a group."""
+    factors: list[Factor] = []
+    shape: list[int] = []
+    given = group.variances[
+        tuple(slice(p.start, p.start + 1) if a in parents else p for a, p in enumerate(place))
+    ]
+    for axis, factor in enumerate(group.factors):
+        one = by_name.get(factor.attribute)
+        shape.append(given.shape[axis])
+        if one is None:
+            factors.append(factor)
+            continue
+        size = len(one.starts)
+        if factor.kind == "total":
+            factors.append(replace(factor, size=size))
+            continue
+        if axis not in parents:
+            first = np.searchsorted(one.nodes, one.starts)
+            rows = factor.matrix()[:, first]
+            factors.append(Factor(one.name, "matrix", size, array=rows))
+            continue
+        parent, k = parents[axis], place[axis].stop - place[axis].start
+        rows = (np.arange(size) == parent)[None, :].astype(np.float64)
+        factors.append(Factor(one.name, "matrix", size, array=rows))
+        if k > 1:
+            factors.append(Factor(f"{one.name}#{parent}", "identity", k))
+            shape.append(1)
+    value = group.variances.flat[0] if group.target.value.size == 1 else given.reshape(shape)
+    variances = np.broadcast_to(value, [factor.rows for factor in factors])
+    return QueryGroup(name, tuple(factors), read_target(variance=value), variances)

@@ -1,0 +1,1 @@
+"""Strategies of siblings: the integers of an unfolded workload, and the tables that they read."""

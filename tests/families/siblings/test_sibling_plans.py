@@ -1,0 +1,163 @@
+"""Hierarchies whose finest nodes are alike: their plans are those of the dense optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fitplug as fp
+from fitplug.families import Product, analysis, build_dense_covariance, build_dense_strategy
+from fitplug.families.base.strategy import cut_into_wholes
+from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.testing.plans import check_plan
+
+
+def make_tree(sizes):
+    paths = [(f"{s}", f"{s}.{c}") for s, k in enumerate(sizes) for c in range(k)]
+    return fp.Hierarchy(["state", "county"], paths)
+
+
+def make_workload(*groups):
+    domain = fp.Domain(
+        {
+            "home": make_tree([2, 1, 3]),
+            "sex": ["1", "2"],
+            "work": make_tree([3, 2]),
+            "age": fp.Integers(0, 2),
+        }
+    )
+    return fp.Workload(domain, list(groups))
+
+
+WORKLOADS = {
+    "counties by counties": make_workload(
+        fp.queries({"work": "county", "sex": "identity", "home": "county"}, std=6.0),
+        fp.queries({"home": "state", "age": "prefix"}, variance=np.arange(4.0, 13.0).reshape(3, 3)),
+        fp.queries({"work": "identity"}, std=2.0),
+        fp.queries({"work": "total", "sex": "identity"}, std=3.0),
+    ),
+    "ages": make_workload(
+        fp.queries({"home": "county", "age": "prefix"}, std=[[3.0]] * 3 + [[5.0]] * 3),
+        fp.queries({"home": "state", "work": "county", "sex": "identity"}, std=4.0),
+        fp.queries({"home": "state", "age": fp.ranges([(0, 1), (1, 2)])}, std=2.0),
+        fp.total(std=1.0),
+    ),
+    "one level": make_workload(
+        fp.queries({"home": "county", "age": "prefix", "sex": "identity"}, std=4.0),
+        fp.queries({"age": "prefix", "work": "state"}, std=3.0),
+        fp.total(std=2.0),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=WORKLOADS)
+def plans(request):
+    """The plan of siblings, and that of the dense optimum."""
+    workload = WORKLOADS[request.param]
+    dense = fp.design(workload, unit=fp.AddRemove())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analysis, "MOST_CELLS", dense.structure.cells - 1)
+        patch.setattr(analysis, "_find_tree", lambda *_: None)
+        plan = fp.design(workload, unit=fp.AddRemove())
+    assert isinstance(plan.structure, SiblingStructure)
+    return plan, dense
+
+
+def test_they_cost_what_the_dense_optimum_costs(plans):
+    plan, dense = plans
+    plan.verify()
+    assert plan.gap < 2e-4
+    assert plan.rho == pytest.approx(dense.rho, rel=2e-4)
+    # The dense optimum's bound is another proof of the same number.
+    assert plan.rho >= dense.rho_lower_bound
+    assert dense.rho >= plan.rho_lower_bound
+
+
+def test_no_cell_costs_more_than_is_claimed(plans):
+    plan, _ = plans
+    A = build_dense_strategy(plan.strategy)
+    squares = (A * A).sum(axis=0)
+    assert squares.max() == plan.strategy.sensitivity_squared
+    profile = np.broadcast_to(plan.profile(), plan.domain.shape).ravel()
+    np.testing.assert_allclose(profile, squares / plan.noise_std**2, rtol=1e-9)
+
+
+def test_answers_are_those_of_the_matrix(plans):
+    plan, _ = plans
+    workload, rng = plan.workload, np.random.default_rng(0)
+    x = rng.integers(0, 50, workload.shape)
+    names = workload.attributes
+
+    def read(wanted):
+        rest = tuple(i for i, name in enumerate(names) if name not in wanted)
+        left = [name for name in names if name in wanted]
+        return x.sum(axis=rest).transpose([left.index(name) for name in wanted])
+
+    answers = plan.strategy.answer_exactly(read)
+    np.testing.assert_array_equal(answers, build_dense_strategy(plan.strategy) @ x.ravel())
+    estimates = plan.strategy.make_estimates(answers)
+    for group in workload.groups:
+        exact = workload.rows(group, names) @ x.ravel()
+        np.testing.assert_allclose(estimates[group.name].ravel(), exact, rtol=1e-9, atol=1e-6)
+
+    # Slabs, parts and outputs of a few numbers give the same answers and estimates.
+    parted = plan.strategy.cut(8)
+    assert len(parted.slabs) > len(cut_into_wholes(plan.strategy).slabs)
+    assert parted.noisy_parts > 1
+    np.testing.assert_array_equal(parted.answer(read), answers)
+    splits = [
+        parted.split_answers(part, answers[parted.place(part)]) for part in range(len(parted.sizes))
+    ]
+    for number, output in enumerate(parted.outputs):
+        pieces = {part: splits[part][number] for part in parted.list_parts(number)}
+        given = parted.estimate(number, pieces)
+        np.testing.assert_array_equal(given, estimates[output.group][output.index])
+
+
+def test_variances_are_those_of_the_written_out_covariance(plans):
+    plan, _ = plans
+    strategy, workload = plan.strategy, plan.workload
+    covariance, basis = build_dense_covariance(strategy, plan.noise_std)
+    rng = np.random.default_rng(1)
+    claimed = plan.variances if not callable(plan.variances) else plan.variances()
+    for group in workload.groups:
+        W = workload.rows(group, workload.attributes)
+        L = np.linalg.lstsq(basis.T.astype(float), W.T, rcond=None)[0].T
+        np.testing.assert_allclose(L @ basis, W, atol=1e-8)
+        variances = np.einsum("ij,jk,ik->i", L, covariance, L)
+        np.testing.assert_allclose(claimed[group.name].ravel(), variances, rtol=1e-6)
+        factors = [rng.normal(size=n) for n in group.shape]
+        product = Product(2.0, tuple((np.arange(len(f)), f) for f in factors))
+        array = np.full(group.shape, 2.0)
+        for axis, f in enumerate(factors):
+            array = array * f.reshape(-1, *(1,) * (len(group.shape) - axis - 1))
+        expected = np.sqrt(array.ravel() @ L @ covariance @ L.T @ array.ravel())
+        for combined in (
+            strategy.combine([{group.name: array}]),
+            strategy.combine_products([{group.name: [product]}]),
+        ):
+            assert combined.upper_stds()[0] * plan.noise_std == pytest.approx(expected, rel=1e-6)
+
+
+def test_sums_of_a_measure_are_estimated():
+    domain = fp.Domain({"home": make_tree([2, 3]), "pay": fp.Measure(0, 10)})
+    asked = [fp.queries({"home": "county", "pay": "sum"}, std=20.0)]
+    asked += [fp.queries({"home": "state"}, std=3.0)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analysis, "MOST_CELLS", 9)
+        patch.setattr(analysis, "_find_tree", lambda *_: None)
+        plan = fp.design(fp.Workload(domain, asked), unit=fp.AddRemove(records=2))
+    assert isinstance(plan.structure, SiblingStructure)
+    plan.verify()
+    check_plan(plan)
+
+
+def test_cells_that_are_not_alike_stay_apart():
+    targets = np.array([[3.0], [3.0], [3.0], [4.0], [5.0], [5.0]])
+    workload = make_workload(
+        fp.queries({"home": "county", "work": "state"}, std=targets),
+        fp.queries({"work": "county", "age": "prefix"}, std=3.0),
+    )
+    structure = analysis.analyse_structure(workload, siblings=True)
+    assert isinstance(structure, SiblingStructure)
+    assert [one.name for one in structure.siblings] == ["work"]
