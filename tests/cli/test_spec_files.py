@@ -268,7 +268,7 @@ class TestTargets:
     def test_what_goes_with_it(self, tmp_path):
         refused(tmp_path, "no such file of targets", target='targets = "none.csv"')
         refused(
-            tmp_path, "without variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
+            tmp_path, "remove variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
         )
         refused(tmp_path, "must be the path", target="targets = 3")
 

@@ -259,8 +259,8 @@ def _build_spec(path: Path, document: Document) -> Spec:
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
-                "[design] coverage counts the rows in no table, but person does not limit these "
-                "rows. Remove one of them."
+                "person does not limit the rows in no table, which [design] coverage counts. "
+                "Remove one of them."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)
