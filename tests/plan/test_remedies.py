@@ -50,7 +50,7 @@ def test_a_census_tree_gets_no_coarser_bins(monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_DENSE", 0)
     workload = geography()
     crossed = fp.design(workload).status
-    assert "ask fewer of age, place together, or take" in crossed
+    assert "ask for fewer of age, place together, or use" in crossed
     assert "a tree place that ends at county" in crossed
     alone = fp.Workload(workload.domain, [fp.queries({"place": "tract"}, std=1.0)])
     monkeypatch.setattr(products, "MAX_ROWS", 1)

@@ -285,7 +285,7 @@ class TestWhichWay:
     def test_the_status_says_why_the_gap_is_what_it_is(self, apart):
         plan = fp.design(ordered_workload([5, 4, 3], 2))
         assert plan.gap > 2e-4
-        assert "ask fewer of a0, a1, a2 together, or take coarser bins of a0, a1" in plan.status
+        assert "ask for fewer of a0, a1, a2 together, or use coarser bins of a0, a1" in plan.status
         assert "product family" in str(plan.structure)
 
     @pytest.mark.slow
