@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.tree.design.charges import Charges, DepthRows
-from fitplug.families.tree.design.sibling_covariance import SiblingCovariances, solve_siblings
+from fitplug.families.tree.design.profile_prices import (
+    ProfilePrices,
+    get_diagonals,
+)
+from fitplug.families.tree.design.sibling_covariance import SiblingCovariances
 from fitplug.numeric import FloatArray
-
-_RIDGE = 1e-12
-"""The weight of directions that no query asks for, relative to the others."""
 
 
 class ChildCovariances(ABC):
@@ -29,16 +30,13 @@ class ChildCovariances(ABC):
     """
 
     @abstractmethod
-    def solve(
-        self, P: FloatArray, K: Charges, T: FloatArray, factor: FloatArray | None = None
-    ) -> ChildCovariances:
+    def solve(self, P: ProfilePrices, K: Charges, T: FloatArray) -> ChildCovariances:
         """Find the covariances that cost least, nearly.
 
         Args:
-            P: Weights in the profile of each child's classes of dense cells, shape (b, k, r).
+            P: The prices of each child's precisions.
             K: What each child's covariance is charged.
             T: The variances of their children's rows at the b nodes, shape (b, M).
-            factor: F where the weights in the profile are F diag(P) F', shape (r, r); None for 1.
 
         Returns:
             The covariances.
@@ -56,6 +54,10 @@ class ChildCovariances(ABC):
     def add_profile(self) -> FloatArray:
         """Compute what each child's classes add to their node's profile, (b, k, r)."""
 
+    def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of nodes that have X (x) Y."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, eq=False)
 class IdenticalCovariances(ChildCovariances):
@@ -71,11 +73,10 @@ class IdenticalCovariances(ChildCovariances):
     covariances: FloatArray
     precisions: FloatArray
 
-    def solve(
-        self, P: FloatArray, K: Charges, T: FloatArray, factor: FloatArray | None = None
-    ) -> IdenticalCovariances:
-        charge = K.add(np.ones((len(P), 1))).build_matrices()
-        return IdenticalCovariances(self.counts, *find_mean(P[:, 0], charge, factor))
+    def solve(self, P: ProfilePrices, K: Charges, T: FloatArray) -> IdenticalCovariances:
+        ones = np.ones((len(self.counts), 1))
+        charge = K.add(ones).build_matrices()
+        return IdenticalCovariances(self.counts, *P.find_mean(None, charge))
 
     def collect(self, K: Charges) -> Charges:
         return K.add(self.counts[:, None] ** -2.0)
@@ -88,6 +89,10 @@ class IdenticalCovariances(ChildCovariances):
     def add_profile(self) -> FloatArray:
         profiles = (1 - 1 / self.counts)[:, None] * get_diagonals(self.precisions)
         return np.asarray(profiles[:, None])
+
+    def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        X = (1 - 1 / self.counts)[:, None]
+        return X, self.precisions, np.zeros_like(X)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,24 +109,18 @@ class KroneckerCovariances(ChildCovariances):
     covariances: FloatArray
     precisions: FloatArray
 
-    def solve(
-        self, P: FloatArray, K: Charges, T: FloatArray, factor: FloatArray | None = None
-    ) -> KroneckerCovariances:
-        precisions = self.precisions
-        if factor is not None:
-            precisions = factor.T @ precisions @ factor
+    def solve(self, P: ProfilePrices, K: Charges, T: FloatArray) -> KroneckerCovariances:
         kappa = K.add_traces(self.covariances)
-        siblings = solve_siblings(
-            (P @ get_diagonals(precisions)[:, :, None])[:, :, 0],
+        siblings = P.solve_siblings(
+            self.precisions,
             kappa,
             (K.weights.sum(axis=1) * T).sum(axis=1) / kappa.sum(axis=1),
             self.siblings,
         )
-        if P.shape[2] == 1:  # X has the scale of Y
+        if self.covariances.shape[1] == 1:  # X has the scale of Y
             return KroneckerCovariances(siblings, self.covariances, self.precisions)
         charge = K.add(siblings.variances).build_matrices()
-        mean = find_mean((siblings.profiles[:, None] @ P)[:, 0], charge, factor)
-        return KroneckerCovariances(siblings, *mean)
+        return KroneckerCovariances(siblings, *P.find_mean(siblings, charge))
 
     def collect(self, K: Charges) -> Charges:
         return K.add(self.siblings.references**2)
@@ -135,33 +134,7 @@ class KroneckerCovariances(ChildCovariances):
         diagonals = get_diagonals(self.precisions)[:, None]
         return np.asarray(self.siblings.profiles[:, :, None] * diagonals)
 
-
-def find_mean(
-    P: FloatArray, K: FloatArray, factor: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """Find F diag(P) F' # K^-1 and its inverse, for P (b, r) > 0, K (b, r, r) and F (r, r) or 1."""
-    if factor is not None:
-        inverse = np.linalg.inv(factor)
-        mean, precision = find_mean(P, factor.T @ K @ factor)
-        return factor @ mean @ factor.T, inverse.T @ precision @ inverse
-    if P.shape[1] == 1:
-        mean = np.sqrt(P / K[:, :, 0])[:, :, None]
-        return mean, 1 / mean
-    root = np.sqrt(P)
-    half, vectors = _decompose(root[:, :, None] * K * root[:, None, :])
-    left, right = root[:, :, None] * vectors, vectors / root[:, :, None]
-    mean = (left / half[:, None, :]) @ left.transpose(0, 2, 1)
-    return mean, (right * half[:, None, :]) @ right.transpose(0, 2, 1)
-
-
-def _decompose(N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute the square roots of the eigenvalues of matrices (b, r, r), and the vectors."""
-    at = np.arange(N.shape[1])
-    N[:, at, at] += _RIDGE * N[:, at, at].mean(axis=1, keepdims=True)
-    values, vectors = np.linalg.eigh(N)
-    return np.sqrt(np.maximum(values, _RIDGE * values[:, -1:])), vectors
-
-
-def get_diagonals(matrices: FloatArray) -> FloatArray:
-    """Return the diagonals of matrices (b, r, r), shape (b, r)."""
-    return np.diagonal(matrices, axis1=1, axis2=2)
+    def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        images = self.siblings.images
+        assert images is not None
+        return self.siblings.profiles, self.precisions, images

@@ -206,10 +206,15 @@ def design_tree_pairs(
     Raises:
         DesignError: If an integer strategy cannot be made or bounded.
     """
-    best = descend_tree_pairs(structure, options)
+    members = descend_tree_pairs(structure, options)
     # The least largest cost is not known, so bits are added until they gain nothing.
-    strategy = round_trees(structure, best.sweeps, objective=objective, upper=0.0, loss=loss)
-    return _make_design(strategy, best.duals, best.iterations, best.ended)
+    strategies = [
+        round_trees(structure, member.sweeps, objective=objective, upper=0.0, loss=loss)
+        for member in members
+    ]
+    strategy = min(strategies, key=lambda one: evaluate_at_targets(one, objective))
+    member = members[-1]
+    return _make_design(strategy, member.duals, member.iterations, member.ended)
 
 
 def design_person_trees(

@@ -11,7 +11,7 @@ profile is handed in as `Prices`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from fitplug.families.tree.design.child_covariances import (
     ChildCovariances,
     IdenticalCovariances,
     KroneckerCovariances,
+)
+from fitplug.families.tree.design.profile_prices import (
+    DiagonalPrices,
+    MixedPrices,
+    ProfilePrices,
     find_mean,
     get_diagonals,
 )
@@ -43,6 +48,37 @@ class Prices:
     by_depth: Sequence[FloatArray]
     factors: Sequence[FloatArray | None] | None = None
     find_root: Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]] | None = None
+
+    def take(self, step: TreeStep, places: IntArray) -> ProfilePrices:
+        """Take the prices of the children of a step, at these places of their depth, (b, k)."""
+        factor = None if self.factors is None else self.factors[step.depth]
+        return DiagonalPrices(self.by_depth[step.depth][places], factor)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedNodePrices(Prices):
+    """Prices that are sums of some matrices; `by_depth` has the root's alone.
+
+    Attributes:
+        numbers: What the matrices are multiplied by for each node, shape (N, h).
+        between: What they are multiplied by that s'X s of its children takes off, shape (N, h).
+        shares: s, the share of each node in all leaves, shape (N,).
+        matrices: The matrices of each depth, over its classes, shape (h, r, r).
+    """
+
+    numbers: FloatArray = field(kw_only=True)
+    between: FloatArray = field(kw_only=True)
+    shares: FloatArray = field(kw_only=True)
+    matrices: Sequence[FloatArray] = field(kw_only=True)
+
+    def take(self, step: TreeStep, places: IntArray) -> ProfilePrices:
+        children = step.children
+        return MixedPrices(
+            self.numbers[children],
+            self.between[step.parents],
+            self.shares[children],
+            self.matrices[step.depth],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +161,10 @@ class TreeFamily:
             What the sweep finds.
         """
         P: Sequence[FloatArray] = prices.by_depth
-        factors = prices.factors or [None] * len(self.classes)
         charges = self._collect_charges(start, rows)
         charge = charges[0].build_matrices()
         if prices.find_root is None:
-            covariance, precision = find_mean(P[0], charge, factors[0])
+            covariance, precision = find_mean(P[0], charge, (prices.factors or [None])[0])
         else:
             covariance, precision = (
                 values[None] for values in prices.find_root(P[0][0], charge[0])
@@ -144,7 +179,7 @@ class TreeFamily:
             at, above = self._places[step.children], self._places[step.parents]
             below, K = self._rows[step.depth], charges[step.depth].take(at)
             T = variances[step.parent_depth][above, : below.count]
-            solved = before.solve(P[step.depth][at], K, T, factors[step.depth])
+            solved = before.solve(prices.take(step, at), K, T)
             steps.append(solved)
             variances[step.depth][at] = solved.spread(T, below)
             values = self._expand(step.depth, solved.add_profile())

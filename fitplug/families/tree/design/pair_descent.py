@@ -9,11 +9,13 @@ share what the root measures of them, so that its classes have the price diag(P)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from fitplug.errors import DesignError
 from fitplug.families.base.family import Duals, certify_bound
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import ascend_pair_rows, average_where_large
@@ -26,62 +28,15 @@ from fitplug.families.tree.design.descent import (
     share_among_cells,
 )
 from fitplug.families.tree.design.family import Prices, Sweep
+from fitplug.families.tree.design.pair_root import find_pair_root
+from fitplug.families.tree.design.parting_descent import PartingDescent
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.families.tree.shape.root_totals import RootTotals
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, Options
 
-_LEFT = 1e-4
-"""The variance that public sums keep, relative to what they would have."""
 
-_LARGEST = 1 - 1e-6
-"""The largest part of theta that is taken off where totals are not public."""
-
-_RIDGE = 1e-12
-"""The weight of directions that no query asks for, relative to the others."""
-
-
-def find_pair_root(
-    theta: FloatArray, totals: RootTotals, p: FloatArray, K: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Find the covariance of the root and its inverse, shape (r, r) each.
-
-    Args:
-        theta: What is taken off the price of the root's classes of dense cells, shape (r, r).
-        totals: What is public of their counts.
-        p: Their weights in the profile, shape (r,).
-        K: Weights of their covariance, shape (r, r).
-    """
-    if not totals.count:
-        mean = _find_full_mean(np.diag(p) - _LARGEST * theta, K)
-        return mean, np.asarray(np.linalg.inv(mean))
-    T = (np.arange(totals.count)[:, None] == totals.of_class).astype(np.float64)
-    mass = T @ p
-    # Each public sum keeps a little of the variance that it would have if it were measured.
-    left = _LEFT * np.sqrt(mass / np.einsum("kc,cd,kd->k", T * p, K, T * p)) * mass
-    S = np.einsum("k,kc,kd->cd", left / mass**2, T * p, T * p)
-    precision = np.zeros_like(K)
-    if len(totals.measured):
-        G, measured = totals.reduction.astype(np.float64), np.ix_(totals.measured, totals.measured)
-        mean = _find_full_mean((np.diag(p) - theta)[measured], G.T @ K @ G)
-        precision[measured] = np.linalg.inv(mean)
-        S = S + G @ mean @ G.T
-    return S, precision
-
-
-def _find_full_mean(P: FloatArray, K: FloatArray) -> FloatArray:
-    """Find P # K^-1 for two matrices (n, n) > 0."""
-    L = np.linalg.cholesky(P)
-    N = L.T @ K @ L
-    n = len(N)
-    N[np.diag_indices(n)] += _RIDGE * np.trace(N) / n
-    values, vectors = np.linalg.eigh(N)
-    half = L @ vectors
-    return np.asarray((half / np.sqrt(np.maximum(values, _RIDGE * values[-1]))) @ half.T)
-
-
-def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMember:
-    """Find the member of least mean cost of pairs of cells at the targets.
+def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[TreeMember]:
+    """Find members of least mean cost of pairs of cells at the targets.
 
     Args:
         structure: The structure.
@@ -89,8 +44,9 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
             ends the iteration, and progress is called with that gap.
 
     Returns:
-        The member, with the weights of leaves and dense cells and then those of kinds of pairs as
-        p of its dual weights.
+        Members, with the weights of leaves and dense cells and then those of kinds of pairs as p of
+        their dual weights. For one, pairs have weights wherever their paths part; for another they
+        depend on it. The costliest pair of one of them costs less.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
@@ -103,7 +59,16 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> TreeMe
     first = descent.make_duals(solution.best_upper.x)
     duals = [first, ascend_pair_rows(structure, first, tolerance)]
     best = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
-    return replace(member, duals=best)
+    members, iterations = [member], solution.iterations
+    if structure.tree.steps and not structure.keeps_tree and not solution.stopped:
+        parting = PartingDescent(structure, MIXING * tolerance)
+        start = parting.find_start(descent.split(solution.best_upper.x))
+        # Where floating point cannot follow these weights, the first member remains.
+        with suppress(DesignError):
+            parted = parting.run(start, tolerance, most, options.progress)
+            members.append(parting.make_member(parted))
+            iterations += parted.iterations
+    return [replace(one, duals=best, iterations=iterations) for one in members]
 
 
 class PairDescent(TreeDescent):
