@@ -31,6 +31,7 @@ from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.families.siblings.strategy.siblings import SiblingStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -383,13 +384,16 @@ def test_plans_that_hold_too_few_records_are_refused(plan: fp.Plan) -> None:
         strategy = dataclasses.replace(strategy, tree_blocks=tuple(blocks))
     else:
         # Where attributes have grades, M is 1 and the multiples are what answers are multiplied by.
+        is_unfolded = isinstance(strategy, SiblingStrategy)
+        measured = strategy.unfolded if is_unfolded else strategy
         sets = [
             dataclasses.replace(f, multiples=tuple(m * times for m in f.multiples))
             if f.multiples
             else dataclasses.replace(f, M=f.M * times)
-            for f in strategy.block_sets
+            for f in measured.block_sets
         ]
-        strategy = dataclasses.replace(strategy, block_sets=tuple(sets))
+        measured = dataclasses.replace(measured, block_sets=tuple(sets))
+        strategy = dataclasses.replace(strategy, unfolded=measured) if is_unfolded else measured
     hostile = dataclasses.replace(
         strategy,
         **strategy.compute_cost()._asdict(),
