@@ -28,7 +28,7 @@ from fitplug.families.tree.design.family import MixedNodePrices, Sweep, TreeFami
 from fitplug.families.tree.design.pair_root import find_pair_root
 from fitplug.families.tree.shape.node_tree import NodeTree
 from fitplug.families.tree.shape.pairs import TreePairStructure
-from fitplug.numeric import BoolArray, FloatArray, IntArray
+from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
 
 _LEAST = 1e-9
 """The least part of the pairs of a node whose paths part there, where they have weights."""
@@ -82,7 +82,9 @@ class PartingGroups:
         tops = np.unique(self.top[is_child])
         depth_of = np.zeros(n, dtype=np.int64)
         depth_of[self.top[1:]] = tree.depths[1:]
-        numbers = np.bincount(self.top[is_child], tree.multiplicities[is_child], minlength=n)
+        numbers = np.bincount(
+            to_positions(self.top[is_child]), tree.multiplicities[is_child], minlength=n
+        )
         groups = _gather_tops(numbers[tops], depth_of[tops], most)
         self.group_of: IntArray = groups[np.searchsorted(tops, self.top)]
         self.depths = np.zeros(int(groups.max()) + 1, dtype=np.int64)
@@ -109,7 +111,7 @@ class PartingGroups:
         for g, children in enumerate(self.children):
             top = self.top[children]
             squares = s[children] * each[children]
-            pairs = s**2 - np.bincount(top, squares, minlength=tree.size)
+            pairs = s**2 - np.bincount(to_positions(top), squares, minlength=tree.size)
             tops = np.unique(top)
             tops = tops[pairs[tops] > _LEAST * s[tops] ** 2]
             held[tops, g] = s[tops] / s[tops].sum()
