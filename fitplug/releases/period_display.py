@@ -27,7 +27,7 @@ from fitplug.releases.display_tables import DisplayTables
 from fitplug.releases.finest_tables import FinestTable
 from fitplug.releases.least_squares import round_to_integers, solve_nonnegative
 from fitplug.releases.manifest import name_files
-from fitplug.releases.periods import PartialRelease
+from fitplug.releases.periods import PartialRelease, report_damage
 from fitplug.releases.resolutions import Resolutions
 from fitplug.releases.tables import choose_intervals, have_equal_metadata, make_arrow
 
@@ -93,14 +93,8 @@ def verify_period_display(
     shown = make_period_display(release)
     for file, expected in _make_tables(shown, release, confidence, digest):
         path = folder / file
-        try:
+        with report_damage(path):
             table = decode_parquet(path.read_bytes())
-        except ImportError:
-            raise
-        except Exception:  # pyarrow raises many kinds on damage
-            raise InputError(
-                f"{path} is missing or damaged. Get the folder again from its publisher."
-            ) from None
         if not (have_equal_metadata(table, expected) and agree(shown.display, table, expected)):
             raise InputError(f"{path}: the display table does not follow from the answers.")
 

@@ -7,7 +7,8 @@ is not known yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -252,6 +253,19 @@ def complete_period_folder(
             write_parquet(folder / f"{names[group.name]}.parquet", make_arrow(columns, metadata))
 
 
+@contextmanager
+def report_damage(path: Path) -> Iterator[None]:
+    """Raise InputError in place of whatever a block raises that reads a table of a period."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception:  # pyarrow raises many kinds on damage
+        raise InputError(
+            f"{path} is missing or damaged. Get the folder again from its publisher."
+        ) from None
+
+
 def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> None:
     """Raise InputError unless the tables of the newest period agree with the release.
 
@@ -266,15 +280,9 @@ def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> N
         expected, _ = release.make_table(group, choose_intervals(group, None), release.drawn - 1)
         if not len(expected["estimate"]):
             continue
-        try:
+        with report_damage(path):
             table = decode_parquet(path.read_bytes())
             expected, said = release.make_table(group, read_intervals(table), release.drawn - 1)
-        except ImportError:
-            raise
-        except Exception:  # pyarrow raises many kinds on damage
-            raise InputError(
-                f"{path} is missing or damaged. Get the folder again from its publisher."
-            ) from None
         said["fitplug.answers_digest"] = digest
         if not are_equal_tables(table, make_arrow(expected, said)):
             raise InputError(f"{path}: the table does not match the answers. It was edited.")

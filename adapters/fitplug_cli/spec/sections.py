@@ -157,7 +157,7 @@ class OutputSection(_Section):
         parts: Whether to make and write the release in parts, on the workers of [data] cluster if
             there is one; None to let `is_in_parts` decide.
         storage_options: Options of the store of a URL, such as credentials.
-        display: Whether to write display tables beside the unbiased ones, or with which totals.
+        display: Whether to write display tables next to the unbiased ones, or with which totals.
         key_file: The key file of encrypted exact counts, for a series or a release in parts; None
             for one in the user's home folder.
     """

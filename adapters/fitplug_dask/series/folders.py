@@ -53,7 +53,7 @@ class SeriesRecord:
         plan_digest: The digest of the plan.
         periods: The attribute whose cells are the periods.
         confidence: The confidence of the intervals in tables of groups whose target has none.
-        display: Whether each period has display tables beside the unbiased ones.
+        display: Whether each period has display tables next to the unbiased ones.
         key: The name of the series in the ledger.
         entry: The number of its charge.
         time: When it was charged.

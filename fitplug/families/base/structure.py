@@ -83,14 +83,14 @@ class Structure(ABC):
         return tuple(name for name in self.workload.attributes if name not in self.symmetric)
 
     @property
-    @abstractmethod
     def block_attributes(self) -> tuple[str, ...]:
         """The attributes whose subsets the blocks are, in the domain's order."""
+        return self.symmetric
 
     @property
-    @abstractmethod
     def dense(self) -> tuple[str, ...]:
         """The attributes whose product of cells each block is over, in the domain's order."""
+        return self.asymmetric
 
     @abstractmethod
     def check_size(self) -> None:

@@ -132,14 +132,6 @@ class SiblingStructure(Structure):
         return f"siblings are alike in {names}: {count:,} blocks over {self.cells:,} parents' cells"
 
     @property
-    def block_attributes(self) -> tuple[str, ...]:
-        return self.symmetric
-
-    @property
-    def dense(self) -> tuple[str, ...]:
-        return self.asymmetric
-
-    @property
     def cells(self) -> int:
         return self.unfolded.cells
 

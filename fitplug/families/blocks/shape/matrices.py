@@ -57,14 +57,6 @@ class MatrixStructure(Structure):
         return f"{blocks} over the {self.cells:,} cells of {', '.join(self.dense)}"
 
     @property
-    def block_attributes(self) -> tuple[str, ...]:
-        return self.symmetric
-
-    @property
-    def dense(self) -> tuple[str, ...]:
-        return self.asymmetric
-
-    @property
     def entries(self) -> int:
         """The coefficients of all blocks together, as a Python integer of any size."""
         used, rows = self.subsets.group_attributes.counts, self.row_counts

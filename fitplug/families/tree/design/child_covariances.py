@@ -15,10 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.families.tree.design.charges import Charges, DepthRows
-from fitplug.families.tree.design.profile_prices import (
-    ProfilePrices,
-    get_diagonals,
-)
+from fitplug.families.tree.design.profile_prices import ProfilePrices, get_diagonals
 from fitplug.families.tree.design.sibling_covariance import SiblingCovariances
 from fitplug.numeric import FloatArray
 
@@ -54,9 +51,9 @@ class ChildCovariances(ABC):
     def add_profile(self) -> FloatArray:
         """Compute what each child's classes add to their node's profile, (b, k, r)."""
 
+    @abstractmethod
     def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of nodes that have X (x) Y."""
-        raise NotImplementedError
+        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of the nodes."""
 
 
 @dataclass(frozen=True, eq=False)

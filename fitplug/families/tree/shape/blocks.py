@@ -107,10 +107,6 @@ class TreeStructure(Structure):
         return f"{free}: {len(self.blocks):,} blocks over {described}"
 
     @property
-    def block_attributes(self) -> tuple[str, ...]:
-        return self.symmetric
-
-    @property
     def dense(self) -> tuple[str, ...]:
         return tuple(name for name in self.asymmetric if name != self.tree_attribute)
 
