@@ -377,7 +377,7 @@ def test_a_form_that_no_value_is_read_from_is_refused(
         (tmp_path / name).write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
         return fp.count(tmp_path / name, wanted)
 
-    for texts in ([text] * 10, [text, "NA", ""] * 10, [text] * 100 + ["x"] * 10**5):
+    for texts in ([text] * 10, [text, "NA", "", "<NA>"] * 10, [text] * 100 + ["x"] * 10**5):
         with pytest.raises(fp.DataError, match=says) as caught:
             count(texts)
         examples = ("1/2/2020", "31JAN2020", "Jan 31, 2020", "20200131", "31. 1. 2020", "1", "Y")

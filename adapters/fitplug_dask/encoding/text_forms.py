@@ -11,7 +11,7 @@ import datetime
 import re
 from collections.abc import Sequence
 
-from fitplug.domain import FORMATS, TYPE_NAMES, CategoriesCodec, DatesCodec, Encoder
+from fitplug.domain import FORMATS, NULLS, TYPE_NAMES, CategoriesCodec, DatesCodec, Encoder
 
 MOST_ROWS = 100
 """How many rows of a file are looked at."""
@@ -45,7 +45,7 @@ _FORMS = {
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 """Whole numbers as programs write them: codes that lost their leading zeros, or numbers of days."""
 
-_NULLS = frozenset(["", "na", "n/a", "nan", "null", "none", "nat", "."])
+_NULLS = frozenset(["", *map(str.casefold, NULLS)])
 
 _DATES = tuple(_FORMS)[:6]
 _BLANKS, _ENCODED = tuple(_FORMS)[-2:]
