@@ -22,7 +22,7 @@ _KINDS_GROUP = "fitplug.attributes"
 """The entry points by which other packages name the modules of their kinds of attributes."""
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Domain:
     """Named attributes in a fixed order. Its cells are all combinations of theirs, in C order.
 
@@ -74,6 +74,11 @@ class Domain:
         object.__setattr__(self, "value_labels", labels)
         for name in labels:
             self._check_labels(name)
+
+    def __repr__(self) -> str:
+        return (
+            f"Domain({', '.join(f'{name}: {one.size:,} cells' for name, one in self.attributes)})"
+        )
 
     def _check_labels(self, name: str) -> None:
         """Raise DomainError unless an attribute's labels are texts, each of one of its values."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class UnboundQueryGroup:
     """A query group that is not yet bound to a domain.
 
@@ -37,6 +37,13 @@ class UnboundQueryGroup:
     factors: tuple[tuple[str, Any], ...]
     target: Target
     name: str | None
+
+    def __repr__(self) -> str:
+        kinds = [
+            f"{of} {kind if isinstance(kind, str) else ''}".strip() for of, kind in self.factors
+        ]
+        named = "" if self.name is None else f"{self.name!r}, "
+        return f"UnboundQueryGroup({named}{' x '.join(kinds) or 'total'}, {self.target.describe()})"
 
 
 def queries(
@@ -152,7 +159,7 @@ def _ask_identity(attribute: str) -> tuple[str, str]:
     return attribute, "identity"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QueryGroup:
     """A query group that is bound to a domain.
 
@@ -167,6 +174,9 @@ class QueryGroup:
     factors: tuple[Factor, ...]
     target: Target
     variances: FloatArray
+
+    def __repr__(self) -> str:
+        return f"QueryGroup({self.name!r}, {self.size:,} queries, {self.target.describe()})"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -182,3 +182,12 @@ def test_bad_workloads():
     for W, says in [([[math.nan]], "nan"), (np.ones((0, 3)), "empty"), ([1.0], "dimensions")]:
         with pytest.raises(fp.WorkloadError, match=says):
             fp.Workload.from_matrix(W, variance=1.0)
+
+
+def test_domains_and_groups_are_shown_in_a_line():
+    domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 9999)})
+    asked = fp.queries({"sex": "identity", "age": "prefix"}, moe=30.0)
+    (group,) = fp.Workload(domain, [asked]).groups
+    assert repr(domain) == "Domain(sex: 2 cells, age: 10,000 cells)"
+    assert repr(asked) == "UnboundQueryGroup(sex identity x age prefix, moe 30 at 95%)"
+    assert repr(group) == "QueryGroup('sex x age prefix', 20,000 queries, moe 30 at 95%)"
