@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.neighbours.person_ascent import ascend, list_costliest_records, list_starts
-from fitplug.neighbours.person_search import MOST_WORK, search_costliest, take_partners
+from fitplug.neighbours.person_search import MOST_WORK, search_costliest
+from fitplug.neighbours.person_stars import take_partners
 from fitplug.neighbours.persons import PersonRecords, RecordProducts, RecordSets
 from fitplug.numeric import AnyArray, IntArray
 

@@ -18,15 +18,15 @@ to fewer bits times a power of two.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fitplug.neighbours.person_ascent import ascend, list_starts
+from fitplug.neighbours.person_stars import Stars
 from fitplug.neighbours.persons import RecordProducts, RecordSets
-from fitplug.numeric import AnyArray, BoolArray, IntArray, find_largest_entry
+from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
 MOST_WORK = 400_000_000
 """The most sums of a search, about: some seconds."""
@@ -40,11 +40,11 @@ _OVERHEAD = 50_000
 _CHUNK = 1_000_000
 """The most sums that are computed at once, about."""
 
+_MOST_LABELS = 4_000_000
+"""The most records that a node is divided by: no more are held at once."""
+
 _STARTS = 8
 """The most single records from which an ascent begins."""
-
-_LARGEST = 2**61
-"""More than any product."""
 
 _NOTED, _LISTED = 4, 64
 """The most persons that are noted of a step, and that are listed in the end."""
@@ -158,28 +158,11 @@ class _Search:
     def __init__(self, products: RecordProducts) -> None:
         self.products, self.person = products, products.person
         self.best = 0
-        self._room = self.person.room
+        self._stars, self._room = Stars(products), self.person.room
         self._pairs = _lower_conflicts(products)
         self._work = 0
         self._costly: list[RecordSets] = []
         self._nodes: dict[tuple[int, int], _Nodes] = {}
-        places, T = self.person.places, self.person.place_count
-        self._diagonal = np.diagonal(products.same)
-        self._largest = products.largest
-        # The largest products with a different record of each place.
-        partners = [self._largest[:, places == t].max(axis=1) for t in range(T)]
-        self._partners = np.stack(partners, axis=1)
-        if self._room == 1:
-            self._partners[np.arange(len(places)), places] = -_LARGEST
-        stars = self._diagonal + np.maximum(self._partners, 0).sum(axis=1)
-        # Places of large stars come first: bounds fall sooner.
-        self._order = sorted(range(T), key=lambda t: -int(stars[places == t].max()))
-        self._cells = [np.flatnonzero(places == t) for t in self._order]
-        joined, ends = np.concatenate(self._cells), np.cumsum([0, *map(len, self._cells)])
-        # By the number of places that are decided: the cells of the others, and where each begins.
-        self._later = [joined[end:] for end in ends]
-        self._starts = [ends[n:-1] - ends[n] for n in range(T + 1)]
-        self._alone = functools.cache(self._compute_alone)
 
     def note(self, persons: RecordSets) -> None:
         """Note costly persons."""
@@ -210,8 +193,11 @@ class _Search:
         while True:
             kind = max(self._nodes, key=lambda kind: int(self._nodes[kind].bounds.max(initial=0)))
             bound, closed = int(self._nodes[kind].bounds.max(initial=0)), max(self.best, claimed)
-            if bound <= closed or self._work >= most_work or self.best > claimed > 0:
+            is_over = self._work + self._stars.work >= most_work
+            if bound <= closed or is_over or self.best > claimed > 0:
                 return max(bound, closed)
+            if self._count_labels(kind) > _MOST_LABELS:
+                return bound
             self._branch(*kind, self._choose(kind), claimed)
 
     def _choose(self, kind: tuple[int, int]) -> _Nodes:
@@ -219,7 +205,7 @@ class _Search:
         nodes = self._nodes[kind]
         self._work += len(nodes) * nodes.given.cells.shape[1]
         labels = self._list_labels(nodes)
-        most = max(1, _CHUNK // (len(labels) * len(self._diagonal)))
+        most = max(1, _CHUNK // (len(labels) * len(self._stars.diagonal)))
         order = np.argsort(-nodes.bounds, kind="stable")
         self._nodes[kind] = nodes.take(order[most:])
         return nodes.take(order[:most])
@@ -235,37 +221,38 @@ class _Search:
         """
         room, labels = self.person.most - count, self._list_labels(nodes)
         place, next_place = depth // self._room, (depth + 1) // self._room
-        here, later = self._cells[place], self._later[next_place]
+        stars = self._stars
+        here, later = stars.cells[place], stars.later[next_place]
         crossing = self._sum_crossing(nodes, count, labels, np.concatenate([here, later]))
         near, far = crossing[:, :, : len(here)], crossing[:, :, len(here) :]
         is_next = self._find_next(nodes, count, labels, here)
-        costs = nodes.costs[:, None, None] + near + self._diagonal[here]
+        costs = nodes.costs[:, None, None] + near + self._stars.diagonal[here]
         costs = np.where(is_next[:, :, None], costs, -1)
         self._note_costliest(nodes, count, labels, here, costs)
         self._work += _OVERHEAD + crossing.size * (count + 1)
         if not len(later):
             return
         largest, closed = far.max(axis=1), max(self.best, claimed)
-        others = len(later) - len(self._later[place + 1])
-        bounds = nodes.costs + self._sum_stars(largest[:, others:], place + 1, room)
+        others = len(later) - len(stars.later[place + 1])
+        bounds = nodes.costs + stars.sum_largest(largest[:, others:], place + 1, room)
         absent = replace(nodes, bounds=np.minimum(bounds, nodes.bounds))
         absent = absent.take(absent.bounds > closed)
         self._put(((place + 1) * self._room, count), absent)
         if room == 1:
             return
         # A bound of the largest products comes first, as it does not depend on labels.
-        paired = largest[:, None] + 2 * self._largest[here[:, None], later]
-        rough = costs + self._sum_stars(paired, next_place, room - 1)[:, None]
+        paired = largest[:, None] + 2 * self._stars.largest[here[:, None], later]
+        rough = costs + stars.sum_largest(paired, next_place, room - 1)[:, None]
         self._work += paired.size
         open_children = np.argwhere((rough > closed) & is_next[:, :, None])
-        numbers = number_differing(labels, labels)
         each = max(1, _CHUNK // (len(labels) * len(later)))
         for start in range(0, len(open_children), each):
             node, label, cell = open_children[start : start + each].T
-            sums = self._pairs[numbers[label][:, :, None], here[cell][:, None, None], later]
+            numbers = number_differing(labels[label], labels)
+            sums = self._pairs[numbers[:, :, None], here[cell][:, None, None], later]
             self._work += sums.size
             sums = (far[node] + 2 * sums).max(axis=1)
-            bounds = costs[node, label, cell] + self._sum_stars(sums, next_place, room - 1)
+            bounds = costs[node, label, cell] + stars.sum_largest(sums, next_place, room - 1)
             bounds = np.minimum(bounds, nodes.bounds[node])
             is_open = bounds > closed
             at = node[is_open], label[is_open], cell[is_open]
@@ -293,12 +280,22 @@ class _Search:
 
         The next one has a label that is given, or the first that is not.
         """
+        ranges = self._find_ranges(nodes)
+        shape = [len(each) for each in ranges]
+        labels = np.indices(shape).reshape(len(shape), math.prod(shape)).T
+        return np.asarray(labels + [each.start for each in ranges])
+
+    def _find_ranges(self, nodes: _Nodes) -> list[range]:
+        """Find the labels of each attribute that `_list_labels` combines."""
         unused = nodes.unused.max(axis=0)
         ranges = [range(min(n, u + 2)) for n, u in zip(self.person.sizes, unused, strict=True)]
         if (always := self.person.always_differing) is not None:
             ranges[always] = ranges[always][unused[always] :]
-        labels = list(itertools.product(*ranges))
-        return np.array(labels, dtype=np.int64).reshape(len(labels), len(ranges))
+        return ranges
+
+    def _count_labels(self, kind: tuple[int, int]) -> int:
+        """Count the labels of nodes times the cells that records may have with them."""
+        return math.prod(map(len, self._find_ranges(self._nodes[kind]))) * len(self._stars.diagonal)
 
     def _find_next(self, nodes: _Nodes, count: int, labels: IntArray, here: IntArray) -> BoolArray:
         """Find the labels that a record in a place may have in each node, shape (n, labels)."""
@@ -310,48 +307,12 @@ class _Search:
             numbers = number_differing(given.labels[:, r], labels)
             is_next &= ~self.person.are_in_one_period(given.cells[:, r, None], here, numbers)
         # Any two records differ in one attribute, which says nothing of their order.
-        digits = [a for a in range(len(self.person.sizes)) if a != self.person.always_differing]
-        radix = (self.person.most + 1) ** np.arange(len(digits), dtype=np.int64)
-        last = given.labels[:, count - 1][:, digits] @ radix
-        is_after = labels[:, digits] @ radix >= last[:, None]
+        is_after = np.ones(is_next.shape, dtype=bool)
+        for a, own in enumerate(labels.T):
+            last = given.labels[:, count - 1, a, None]
+            if a != self.person.always_differing:
+                is_after = (own > last) | ((own == last) & is_after)
         return is_next & (is_after | (given.cells[:, count - 1, None] != here))
-
-    def _sum_stars(self, crossing: IntArray, places: int, most: int) -> IntArray:
-        """Sum the largest stars of later records.
-
-        Args:
-            crossing: What records in the later cells add with given ones, shape (..., cells).
-            places: How many places are decided.
-            most: The most later records.
-        """
-        best = np.zeros(crossing.shape[:-1], dtype=np.int64)
-        starts = self._starts[places]
-        for least, last in _divide_counts(min(most, len(starts) * self._room)):
-            stars = crossing + self._alone(places, least, last)
-            stars = np.maximum(np.maximum.reduceat(stars, starts, axis=-1), 0)
-            best = np.maximum(best, _sum_largest(stars, last, self._room))
-        return best
-
-    def _compute_alone(self, places: int, least: int, most: int) -> IntArray:
-        """Compute the stars of the later cells without given records.
-
-        Args:
-            places: How many places are decided.
-            least: The least number of later records.
-            most: The most of them.
-
-        Returns:
-            Shape (cells,).
-        """
-        later = self._later[places]
-        partners = self._partners[later][:, self._order[places:]]
-        self._work += 8 * partners.size
-        partners = take_partners(partners, self._room, most - 1)
-        # The largest products come first, and all but the negative ones are wanted.
-        wanted = np.clip((partners > 0).sum(axis=1), least - 1, most - 1)
-        sums = np.cumsum(partners, axis=1)
-        sums = np.concatenate([np.zeros((len(later), 1), dtype=np.int64), sums], axis=1)
-        return np.asarray(self._diagonal[later] + sums[np.arange(len(later)), wanted])
 
     def _note_costliest(
         self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray, costs: IntArray
@@ -373,47 +334,6 @@ def _lower_conflicts(products: RecordProducts) -> IntArray:
     conflicts = products.person.are_in_one_period(at[:, None], at, sets[:, None, None])
     least = -2 * products.person.most * find_largest_entry(products.products)
     return np.where(conflicts, least, products.products)
-
-
-def take_partners(partners: AnyArray, room: int, most: int) -> AnyArray:
-    """Take the largest products of each record with others, in their order.
-
-    Args:
-        partners: The largest product of a record with a different one of each place, shape (rows,
-            places). If places have room for several, row i is about the i-th of these places.
-        room: The most records in a place.
-        most: How many others are taken.
-
-    Returns:
-        Shape (rows, at most `most`).
-    """
-    if room > 1:
-        n = len(partners)
-        own = np.diagonal(partners)[:, None]
-        partners = partners[~np.eye(n, dtype=bool)].reshape(n, n - 1)
-        partners = np.sort(partners, axis=1)[:, ::-1][:, :most]
-        partners = np.repeat(np.concatenate([partners, own], axis=1), room, axis=1)[:, :-1]
-    return np.sort(partners, axis=1)[:, ::-1][:, :most]
-
-
-def _sum_largest(values: IntArray, most: int, room: int) -> IntArray:
-    """Sum the `most` largest of values (..., places), each of which is there `room` times."""
-    count = -(-most // room)
-    times = np.full(count, room)
-    times[-1] = most - room * (count - 1)
-    if most < values.shape[-1] * room:
-        values = -np.partition(-values, count - 1, axis=-1)[..., :count]
-    return np.asarray(values @ times)
-
-
-def _divide_counts(most: int) -> list[tuple[int, int]]:
-    """Divide the numbers from 1 to `most` into ranges, which are longer if they are smaller."""
-    ranges, last = [], most
-    while last > 0:
-        first = max(1, last - (most - last))
-        ranges.append((first, last))
-        last = first - 1
-    return ranges
 
 
 def _add_records(given: RecordSets, count: int, cells: IntArray, labels: IntArray) -> RecordSets:

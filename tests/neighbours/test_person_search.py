@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fitplug.neighbours import PersonRecords, RecordProducts, RecordSets
+from fitplug.neighbours import PersonRecords, RecordProducts, RecordSets, person_search
 from fitplug.neighbours.person_cost import upper_largest_cost
 from fitplug.neighbours.person_search import search_costliest
 
@@ -100,6 +100,18 @@ def test_no_person_costs_more_than_the_search_proves(name):
 @pytest.mark.parametrize("name", PERSONS)
 def test_no_person_of_a_thousand_strategies_costs_more(name):
     check_person(PERSONS[name], 1, 140)
+
+
+@pytest.mark.parametrize("most", [0, 60])
+def test_a_search_that_ends_early_states_a_bound(most, monkeypatch):
+    """Nodes with too many children are left open."""
+    person = PERSONS["symmetric months, two attributes"]
+    products = draw_products(person, np.random.default_rng(5), 1000)
+    costliest = int(products.compute_costs(list_records(person)).max())
+    monkeypatch.setattr(person_search, "_MOST_LABELS", most)
+    searched = search_costliest(products)
+    assert searched.bound >= costliest
+    assert searched.is_exact == (searched.bound == products.compute_costs(searched.costly).max())
 
 
 def draw_months(periods, most, size, seed):

@@ -130,7 +130,7 @@ class MatrixStructure(Structure):
         return csr_array((self.subsets.variance_multiples, (groups, blocks)), shape=shape)
 
 
-MAX_SYMMETRIC = 6
+MAX_SYMMETRIC = 10
 """The most symmetric attributes: products of records are kept for each set of those that differ."""
 
 MAX_PRODUCTS = 4_000_000
