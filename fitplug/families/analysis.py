@@ -175,17 +175,9 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
 def _build_persons(
     workload: Workload, unit: AddRemove, varying: Sequence[str], tree: Sequence[str] | None
 ) -> Structure:
-    """Build the structure of persons with several records.
-
-    Every period stays separate, unless there are too many and one attribute is a tree.
-    """
-    separated = workload.attributes if unit.once_per is None else (unit.once_per,)
-    periods_apart = _find_symmetric(workload, (*varying, *separated))
-    persons = PersonStructure(
-        workload, unit, periods_apart, find_workload_subsets(workload, periods_apart)
-    )
-    # A tree leaves periods symmetric if no query tells them apart otherwise.
+    """Build the structure of persons with several records: of blocks, or of a tree."""
     symmetric = _find_symmetric(workload, varying)
+    persons = PersonStructure(workload, unit, symmetric, find_workload_subsets(workload, symmetric))
     if tree is None and not (persons.has_room and persons.cells <= MOST_CELLS):
         name = _find_tree(workload, symmetric)
         if name and unit.once_per in workload.attributes:

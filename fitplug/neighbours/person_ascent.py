@@ -24,14 +24,15 @@ def list_costliest_records(products: RecordProducts, most: int) -> RecordSets:
 
 
 def list_starts(products: RecordProducts, most: int) -> RecordSets:
-    """List differences to begin a search from: single records, and one record of each period."""
+    """List differences to begin a search from: single records, and one record of each place."""
     person, squares = products.person, np.diagonal(products.same)
     order = np.argsort(-squares, kind="stable")
-    _, first = np.unique(person.periods[order], return_index=True)
+    _, first = np.unique(person.places[order], return_index=True)
     whole = _pack_cells(person, order[np.sort(first)[None, : person.most]])
     different = np.minimum(np.arange(person.most)[:, None], np.array(person.sizes) - 1)
     starts = list_costliest_records(products, most).append(whole)
-    return starts.append(RecordSets(whole.cells, different[None].astype(np.int64)))
+    starts = starts.append(RecordSets(whole.cells, different[None].astype(np.int64)))
+    return starts.take(~starts.find_conflicts(person))
 
 
 def _pack_cells(person: PersonRecords, cells: IntArray) -> RecordSets:
@@ -109,14 +110,16 @@ def _find_best_records(
     tried = _list_labels(person, sets)
     gains = np.repeat(np.diagonal(products.same)[None, None], tried.shape[1], axis=1)
     gains = gains + (0.0 if favour is None else favour[:, None]) + np.zeros((v, 1, 1))
-    taken = np.zeros((v, person.period_count + 1), dtype=bool)
     bits = 1 << np.arange(m, dtype=np.int64)
     for r in range(cells.shape[1]):
         given = np.flatnonzero(cells[:, r] >= 0)
         numbers = (tried[given] != sets.labels[given, r, None]) @ bits
         gains[given] += 2 * products.products[numbers, cells[given, r, None]]
-        taken[given, person.periods[cells[given, r]]] = True
-    gains = np.where(taken[:, None, person.periods], -np.inf, gains).reshape(v, -1)
+        own, every = cells[given, r, None, None], np.arange(len(person.periods))
+        gains[given] -= np.where(
+            person.are_in_one_period(own, every, numbers[..., None]), np.inf, 0
+        )
+    gains = gains.reshape(v, -1)
     best = gains.argmax(axis=1)
     label, cell = np.divmod(best, len(person.periods))
     at = np.arange(v)
@@ -138,10 +141,12 @@ def _list_labels(person: PersonRecords, sets: RecordSets) -> IntArray:
     unused = np.where(unused < np.array(person.sizes), unused, 0)[:, None]
     known = np.where(is_given[..., None], sets.labels, unused)
     listed = [unused, known]
+    always = [a == person.always_differing for a in range(m)]
     if m > 1:
         for a in range(m):
-            is_changed = np.arange(m) == a
-            listed += [np.where(is_changed, unused, known), np.where(is_changed, known, unused)]
+            is_changed = (np.arange(m) == a) | always
+            listed += [np.where(is_changed, unused, known)]
+            listed += [np.where(is_changed & ~np.array(always), known, unused)]
     tried = np.concatenate(listed, axis=1)
     radix = (k + 1) ** np.arange(m, dtype=np.int64)
     codes, last = np.sort(tried @ radix, axis=1), np.iinfo(np.int64).max

@@ -5,10 +5,11 @@ The cost of a difference is the sum of the products of all pairs of its records
 more differences than can be listed. Four ways are tried in this order:
 
 1. There is no symmetric attribute, and the differences are few. Then they are listed.
-2. There are at most 16 periods. Each pair of periods gets its largest product, and all sets of
-   periods are tried.
-3. There are more. Then the sum is at most that of k periods, where each period counts its own
-   product and the k - 1 largest positive products with other periods.
+2. Each period is a slot for one record; a dense cell has several if symmetric attributes too
+   distinguish periods. Each pair of slots gets its largest product. If there are at most 16, all
+   sets of slots are tried.
+3. There are more. Then the sum is at most that of k slots, where each one counts its own product
+   and the k - 1 largest positive products with other slots.
 4. If what was found may be above the truth, a branch and bound finds the largest cost, or states
    the bound that it came to (`fitplug.neighbours.person_search`).
 
@@ -24,11 +25,12 @@ import numpy as np
 
 from fitplug.neighbours.person_ascent import ascend, list_costliest_records, list_starts
 from fitplug.neighbours.person_search import MOST_WORK, search_costliest
+from fitplug.neighbours.person_stars import take_partners
 from fitplug.neighbours.persons import PersonRecords, RecordProducts, RecordSets
-from fitplug.numeric import AnyArray, BoolArray, IntArray
+from fitplug.numeric import AnyArray, IntArray
 
-MOST_PERIODS, MOST_LISTED = 16, 1_000_000
-"""The most periods for the second way, and the most differences for the first."""
+MOST_SLOTS, MOST_LISTED = 16, 1_000_000
+"""The most slots for the second way, and the most differences for the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,34 +60,31 @@ def upper_largest_cost(
             programs that search for a longer or a shorter time.
         most_work: The most sums of a search, about.
     """
-    person, periods = products.person, products.person.periods
-    if _can_list(person, MOST_LISTED):
+    if _can_list(products.person, MOST_LISTED):
         return LargestCost(_list_costs(products), True)
-    of_period, is_exact = _upper_by_pairs(products)
+    of_cells, is_exact = _upper_by_pairs(products)
     if is_exact:
-        return LargestCost(of_period[periods], is_exact)
+        return LargestCost(of_cells, is_exact)
     searched = search_costliest(products, most_work, claimed)
     if searched is None:
-        return LargestCost(of_period[periods], is_exact)
-    of_cells = np.minimum(of_period[periods], searched.bound)
-    return LargestCost(of_cells, searched.is_exact, searched.costly)
+        return LargestCost(of_cells, is_exact)
+    return LargestCost(np.minimum(of_cells, searched.bound), searched.is_exact, searched.costly)
 
 
 def _upper_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:
-    """Bound the costs by the largest products of each pair of periods, as `LargestCost`, (T,)."""
-    person = products.person
-    paired = merge_periods(products.largest, person.periods)
-    is_exact = not _crosses_periods(products)
-    if person.period_count > MOST_PERIODS:
-        return _upper_by_rows(paired, person.most), is_exact
-    of_period = find_largest_by_period(sum_over_subsets(paired), person)
-    return of_period, is_exact or (person.has_one_cell_each and not len(person.differing_sets))
-
-
-def _crosses_periods(products: RecordProducts) -> bool:
-    """Tell whether records in different periods have products other than zero."""
-    periods = products.person.periods
-    return bool(products.products[:, periods[:, None] != periods].any())
+    """Bound the costs by the largest products of each pair of places, as `LargestCost`, (D,)."""
+    person, room = products.person, products.person.room
+    squares, paired = merge_places(products)
+    is_exact = not products.crosses
+    if len(squares) * room > MOST_SLOTS:
+        return _upper_by_rows(squares, paired, person)[person.places], is_exact
+    # Each place has a slot for each record that a person may have there.
+    slots = np.repeat(np.arange(len(squares)), room)
+    paired = paired[np.ix_(slots, slots)]
+    paired[np.arange(len(slots)), np.arange(len(slots))] = squares[slots]
+    of_slot = find_largest_by_slot(sum_over_subsets(paired), len(slots), person.most)
+    sets = len(person.differing_sets) - (person.always_differing is not None)
+    return of_slot[::room][person.places], is_exact or (person.has_one_cell_each and not sets)
 
 
 def count_differences(person: PersonRecords) -> int:
@@ -97,19 +96,17 @@ def count_differences(person: PersonRecords) -> int:
     return sum(counts) - 1
 
 
-def list_periods(person: PersonRecords) -> BoolArray:
-    """List which periods each set of periods has, of 2^T sets by their bits, shape (2^T, T)."""
-    sets = np.arange(2**person.period_count)
-    return np.asarray((sets[:, None] >> np.arange(person.period_count)) & 1, dtype=bool)
+def find_largest_by_slot(of_set: AnyArray, count: int, most: int) -> AnyArray:
+    """Find the largest value of the sets of at most k slots that have a given one, (slots,).
 
-
-def find_largest_by_period(of_set: AnyArray, person: PersonRecords) -> AnyArray:
-    """Find the largest value of the sets of at most k periods that have a given one, shape (T,)."""
-    has = list_periods(person)
-    allowed = has.sum(axis=1) <= person.most
-    return np.array(
-        [of_set[allowed & has[:, t]].max() for t in range(has.shape[1])], dtype=of_set.dtype
-    )
+    Args:
+        of_set: The value of each set of slots, which are its bits, shape (2^slots,).
+        count: The number of slots.
+        most: k.
+    """
+    has = (np.arange(2**count)[:, None] >> np.arange(count)) & 1 > 0
+    allowed = has.sum(axis=1) <= most
+    return np.array([of_set[allowed & own].max() for own in has.T], dtype=of_set.dtype)
 
 
 def sum_over_subsets(pairs: AnyArray) -> AnyArray:
@@ -123,21 +120,19 @@ def sum_over_subsets(pairs: AnyArray) -> AnyArray:
     return total
 
 
-def merge_periods(pairs: AnyArray, periods: IntArray) -> AnyArray:
-    """Find the largest product of each pair of periods, shape (T, T).
+def merge_places(products: RecordProducts) -> tuple[AnyArray, AnyArray]:
+    """Find the largest products of records by place.
 
-    Args:
-        pairs: The largest products of pairs of dense cells, shape (D, D). Within a period only
-            those of a cell with itself count.
-        periods: The period of each dense cell, shape (D,).
+    Returns:
+        Of one record with itself, shape (places,), and of two different ones, (places, places).
+        Where places have room for one record, the diagonal means nothing.
     """
-    order = np.argsort(periods, kind="stable")
-    starts = np.searchsorted(periods[order], np.arange(int(periods.max()) + 1))
-    ordered = pairs[np.ix_(order, order)]
+    person = products.person
+    order = np.argsort(person.places, kind="stable")
+    starts = np.searchsorted(person.places[order], np.arange(person.place_count))
+    ordered = products.largest[np.ix_(order, order)]
     merged = np.maximum.reduceat(np.maximum.reduceat(ordered, starts, axis=0), starts, axis=1)
-    squares = np.maximum.reduceat(np.diagonal(ordered), starts)
-    merged[np.arange(len(squares)), np.arange(len(squares))] = squares
-    return np.asarray(merged)
+    return np.maximum.reduceat(np.diagonal(products.same)[order], starts), np.asarray(merged)
 
 
 def list_differences(products: RecordProducts) -> tuple[IntArray, AnyArray]:
@@ -180,16 +175,21 @@ def _list_costs(products: RecordProducts) -> AnyArray:
     return best
 
 
-def _upper_by_rows(paired: AnyArray, most: int) -> AnyArray:
-    """Bound the sum over any k periods of their pairs, of those that have a given one, (T,)."""
-    at = np.arange(len(paired))
-    crossing = np.maximum(paired, 0)
-    crossing[at, at] = 0
-    partners = np.sort(crossing, axis=1)[:, ::-1][:, : most - 1]
-    of_row = np.diagonal(paired) + partners.sum(axis=1)
-    ordered = np.sort(of_row)[::-1]
-    # A period that is not among the k largest takes the place of the last of them.
-    return np.asarray(ordered[: most - 1].sum() + np.minimum(ordered[most - 1], of_row))
+def _upper_by_rows(squares: AnyArray, paired: AnyArray, person: PersonRecords) -> AnyArray:
+    """Bound the cost of k records, of which one is in a place, by their places, (places,).
+
+    Args:
+        squares: What `merge_places` returns.
+        paired: The same.
+        person: Which records a person may have.
+    """
+    others, crossing = person.most - 1, np.maximum(paired, 0)
+    if person.room == 1:
+        crossing[np.arange(len(squares)), np.arange(len(squares))] = 0
+    of_row = squares + take_partners(crossing, person.room, others).sum(axis=1)
+    ordered = np.repeat(np.sort(of_row)[::-1], person.room)
+    # A place that is not among the k largest takes that of the last of them.
+    return np.asarray(ordered[:others].sum() + np.minimum(ordered[others], of_row))
 
 
 _SEARCHED = 20_000_000

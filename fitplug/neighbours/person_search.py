@@ -1,29 +1,30 @@
 """The costliest person by branch and bound over the records of a person.
 
-The periods are decided one after another. A node of the search gives the records of the first of
-them; its persons have these records, and any others in later periods. A later record has a star:
-its product with itself, those with the given records, and a half of what the other later records
-can add to it. No person of the node costs more than the given records and the largest star of each
-later period together (docs/theory/persons.md, Lemma N2). Nodes whose bound is at most the cost of a
+The places of records are decided one after another: periods, or dense cells that have room for
+several records (`PersonRecords.places`). A node of the search gives the records of the first of
+them; its persons have these records, and any others in later places. A later record has a star: its
+product with itself, those with the given records, and a half of what the other later records can
+add to it. No person of the node costs more than the given records and the largest stars of the
+later places together (docs/theory/persons.md, Lemma N2). Nodes whose bound is at most the cost of a
 known person are closed, and those of the largest bounds are divided next. If that takes too long,
 the largest bound of an open node is stated.
 
 Labels that no given record has are interchangeable, so a record takes a given one or the first that
-is not. All sums are of 64-bit integers, so the search takes the same way everywhere. Products that
-are too large for them are first rounded up to fewer bits times a power of two.
+is not. Records in one place are, too, so their labels ascend. All sums are of 64-bit integers, so
+the search takes the same way everywhere. Products that are too large for them are first rounded up
+to fewer bits times a power of two.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fitplug.neighbours.person_ascent import ascend, list_starts
+from fitplug.neighbours.person_stars import Stars
 from fitplug.neighbours.persons import RecordProducts, RecordSets
 from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
@@ -39,11 +40,11 @@ _OVERHEAD = 50_000
 _CHUNK = 1_000_000
 """The most sums that are computed at once, about."""
 
+_MOST_LABELS = 4_000_000
+"""The most records that a node is divided by: no more are held at once."""
+
 _STARTS = 8
 """The most single records from which an ascent begins."""
-
-_LARGEST = 2**61
-"""More than any product."""
 
 _NOTED, _LISTED = 4, 64
 """The most persons that are noted of a step, and that are listed in the end."""
@@ -112,7 +113,7 @@ def _round_up(products: RecordProducts) -> tuple[IntArray, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    """Nodes of the search, in which equally many periods are decided and records are given.
+    """Nodes of the search, in which equally many places are decided and records are given.
 
     Attributes:
         given: The records that are given.
@@ -157,25 +158,11 @@ class _Search:
     def __init__(self, products: RecordProducts) -> None:
         self.products, self.person = products, products.person
         self.best = 0
+        self._stars, self._room = Stars(products), self.person.room
+        self._pairs = _lower_conflicts(products)
         self._work = 0
         self._costly: list[RecordSets] = []
         self._nodes: dict[tuple[int, int], _Nodes] = {}
-        periods, T = self.person.periods, self.person.period_count
-        self._diagonal = np.diagonal(products.same)
-        self._largest = products.largest
-        # The largest products with a record of each other period.
-        partners = [self._largest[:, periods == t].max(axis=1) for t in range(T)]
-        self._partners = np.stack(partners, axis=1)
-        self._partners[np.arange(len(periods)), periods] = -_LARGEST
-        stars = self._diagonal + np.maximum(self._partners, 0).sum(axis=1)
-        # Periods of large stars come first: bounds fall sooner.
-        self._order = sorted(range(T), key=lambda t: -int(stars[periods == t].max()))
-        self._cells = [np.flatnonzero(periods == t) for t in self._order]
-        joined, ends = np.concatenate(self._cells), np.cumsum([0, *map(len, self._cells)])
-        # By the number of periods that are decided: the cells of the others, and where each begins.
-        self._later = [joined[end:] for end in ends]
-        self._starts = [ends[n:-1] - ends[n] for n in range(T + 1)]
-        self._alone = functools.cache(self._compute_alone)
 
     def note(self, persons: RecordSets) -> None:
         """Note costly persons."""
@@ -201,67 +188,71 @@ class _Search:
         """
         k, m, zero = self.person.most, len(self.person.sizes), np.zeros(1, dtype=np.int64)
         none = RecordSets(np.full((1, k), -1, dtype=np.int64), np.zeros((1, k, m), dtype=np.int64))
-        # By how many periods are decided, and how many records are given.
+        # By how many slots are decided, `room` in each place, and how many records are given.
         self._nodes = {(0, 0): _Nodes(none, zero, zero + np.iinfo(np.int64).max)}
         while True:
             kind = max(self._nodes, key=lambda kind: int(self._nodes[kind].bounds.max(initial=0)))
             bound, closed = int(self._nodes[kind].bounds.max(initial=0)), max(self.best, claimed)
-            if bound <= closed or self._work >= most_work or self.best > claimed > 0:
+            is_over = self._work + self._stars.work >= most_work
+            if bound <= closed or is_over or self.best > claimed > 0:
                 return max(bound, closed)
+            if self._count_labels(kind) > _MOST_LABELS:
+                return bound
             self._branch(*kind, self._choose(kind), claimed)
 
     def _choose(self, kind: tuple[int, int]) -> _Nodes:
         """Take nodes of the largest bounds out of those that are open."""
         nodes = self._nodes[kind]
         self._work += len(nodes) * nodes.given.cells.shape[1]
-        labels = list_labels(self.person.sizes, nodes.unused.max(axis=0) + 1)
-        most = max(1, _CHUNK // (len(labels) * len(self._diagonal)))
+        labels = self._list_labels(nodes)
+        most = max(1, _CHUNK // (len(labels) * len(self._stars.diagonal)))
         order = np.argsort(-nodes.bounds, kind="stable")
         self._nodes[kind] = nodes.take(order[most:])
         return nodes.take(order[:most])
 
     def _branch(self, depth: int, count: int, nodes: _Nodes, claimed: int) -> None:
-        """Divide nodes by the record in the next period, or that there is none.
+        """Divide nodes by the next record in a place, or that there is none.
 
         Args:
-            depth: How many periods are decided in each of them.
+            depth: How many slots are decided in each of them.
             count: How many records are given.
             nodes: The nodes.
             claimed: Children whose bound is not larger are left out.
         """
-        room, unused = self.person.most - count, nodes.unused
-        labels = list_labels(self.person.sizes, unused.max(axis=0) + 1)
-        here, later = self._cells[depth], self._later[depth + 1]
+        room, labels = self.person.most - count, self._list_labels(nodes)
+        place, next_place = depth // self._room, (depth + 1) // self._room
+        stars = self._stars
+        here, later = stars.cells[place], stars.later[next_place]
         crossing = self._sum_crossing(nodes, count, labels, np.concatenate([here, later]))
         near, far = crossing[:, :, : len(here)], crossing[:, :, len(here) :]
-        is_next: BoolArray = np.all(labels <= unused[:, None], axis=2)
-        costs = nodes.costs[:, None, None] + near + self._diagonal[here]
-        costs = np.where(is_next[:, :, None], costs, 0)
+        is_next = self._find_next(nodes, count, labels, here)
+        costs = nodes.costs[:, None, None] + near + self._stars.diagonal[here]
+        costs = np.where(is_next[:, :, None], costs, -1)
         self._note_costliest(nodes, count, labels, here, costs)
         self._work += _OVERHEAD + crossing.size * (count + 1)
         if not len(later):
             return
         largest, closed = far.max(axis=1), max(self.best, claimed)
-        bounds = nodes.costs + self._sum_stars(largest, depth + 1, room)
+        others = len(later) - len(stars.later[place + 1])
+        bounds = nodes.costs + stars.sum_largest(largest[:, others:], place + 1, room)
         absent = replace(nodes, bounds=np.minimum(bounds, nodes.bounds))
-        self._put((depth + 1, count), absent.take(absent.bounds > closed))
+        absent = absent.take(absent.bounds > closed)
+        self._put(((place + 1) * self._room, count), absent)
         if room == 1:
             return
         # A bound of the largest products comes first, as it does not depend on labels.
-        paired = largest[:, None] + 2 * self._largest[here[:, None], later]
-        rough = costs + self._sum_stars(paired, depth + 1, room - 1)[:, None]
+        paired = largest[:, None] + 2 * self._stars.largest[here[:, None], later]
+        rough = costs + stars.sum_largest(paired, next_place, room - 1)[:, None]
         self._work += paired.size
         open_children = np.argwhere((rough > closed) & is_next[:, :, None])
-        numbers = number_differing(labels, labels)
         each = max(1, _CHUNK // (len(labels) * len(later)))
         for start in range(0, len(open_children), each):
             node, label, cell = open_children[start : start + each].T
-            sums = self.products.products[
-                numbers[label][:, :, None], here[cell][:, None, None], later
-            ]
+            numbers = number_differing(labels[label], labels)
+            sums = self._pairs[numbers[:, :, None], here[cell][:, None, None], later]
             self._work += sums.size
             sums = (far[node] + 2 * sums).max(axis=1)
-            bounds = costs[node, label, cell] + self._sum_stars(sums, depth + 1, room - 1)
+            bounds = costs[node, label, cell] + stars.sum_largest(sums, next_place, room - 1)
             bounds = np.minimum(bounds, nodes.bounds[node])
             is_open = bounds > closed
             at = node[is_open], label[is_open], cell[is_open]
@@ -281,63 +272,68 @@ class _Search:
         for r in range(count):
             numbers = number_differing(nodes.given.labels[:, r], labels)
             given = nodes.given.cells[:, r, None, None]
-            total += self.products.products[numbers[:, :, None], given, cells]
+            total += self._pairs[numbers[:, :, None], given, cells]
         return 2 * total
 
-    def _sum_stars(self, crossing: IntArray, depth: int, room: int) -> IntArray:
-        """Sum the largest stars of at most `room` later periods.
+    def _list_labels(self, nodes: _Nodes) -> IntArray:
+        """List labels of the next record of some nodes, and the one after it, (labels, attributes).
 
-        Args:
-            crossing: What records in the later cells add with given ones, shape (..., cells).
-            depth: How many periods are decided.
-            room: The most later records.
+        The next one has a label that is given, or the first that is not.
         """
-        best = np.zeros(crossing.shape[:-1], dtype=np.int64)
-        for least, most in _divide_counts(min(room, len(self._starts[depth]))):
-            stars = crossing + self._alone(depth, least, most)
-            stars = np.maximum(np.maximum.reduceat(stars, self._starts[depth], axis=-1), 0)
-            if most < stars.shape[-1]:
-                stars = -np.partition(-stars, most - 1, axis=-1)[..., :most]
-            best = np.maximum(best, stars.sum(axis=-1))
-        return best
+        ranges = self._find_ranges(nodes)
+        shape = [len(each) for each in ranges]
+        labels = np.indices(shape).reshape(len(shape), math.prod(shape)).T
+        return np.asarray(labels + [each.start for each in ranges])
 
-    def _compute_alone(self, depth: int, least: int, most: int) -> IntArray:
-        """Compute the stars of the later cells without given records.
+    def _find_ranges(self, nodes: _Nodes) -> list[range]:
+        """Find the labels of each attribute that `_list_labels` combines."""
+        unused = nodes.unused.max(axis=0)
+        ranges = [range(min(n, u + 2)) for n, u in zip(self.person.sizes, unused, strict=True)]
+        if (always := self.person.always_differing) is not None:
+            ranges[always] = ranges[always][unused[always] :]
+        return ranges
 
-        Args:
-            depth: How many periods are decided.
-            least: The least number of later records.
-            most: The most of them.
+    def _count_labels(self, kind: tuple[int, int]) -> int:
+        """Count the labels of nodes times the cells that records may have with them."""
+        return math.prod(map(len, self._find_ranges(self._nodes[kind]))) * len(self._stars.diagonal)
 
-        Returns:
-            Shape (cells,).
-        """
-        later = self._later[depth]
-        partners = -np.sort(-self._partners[later][:, self._order[depth:]], axis=1)
-        self._work += 8 * partners.size
-        # The largest products come first, and all but the negative ones are wanted.
-        wanted = np.clip((partners > 0).sum(axis=1), least - 1, most - 1)
-        sums = np.cumsum(partners[:, :-1], axis=1)
-        sums = np.concatenate([np.zeros((len(later), 1), dtype=np.int64), sums], axis=1)
-        return np.asarray(self._diagonal[later] + sums[np.arange(len(later)), wanted])
+    def _find_next(self, nodes: _Nodes, count: int, labels: IntArray, here: IntArray) -> BoolArray:
+        """Find the labels that a record in a place may have in each node, shape (n, labels)."""
+        unused, given = nodes.unused, nodes.given
+        is_next: BoolArray = np.all(labels <= unused[:, None], axis=2)
+        if not count or self._room == 1:
+            return is_next
+        for r in range(count):
+            numbers = number_differing(given.labels[:, r], labels)
+            is_next &= ~self.person.are_in_one_period(given.cells[:, r, None], here, numbers)
+        # Any two records differ in one attribute, which says nothing of their order.
+        is_after = np.ones(is_next.shape, dtype=bool)
+        for a, own in enumerate(labels.T):
+            last = given.labels[:, count - 1, a, None]
+            if a != self.person.always_differing:
+                is_after = (own > last) | ((own == last) & is_after)
+        return is_next & (is_after | (given.cells[:, count - 1, None] != here))
 
     def _note_costliest(
         self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray, costs: IntArray
     ) -> None:
         """Note the costliest persons of one more record than nodes give, by their costs."""
-        best = np.argsort(-costs.reshape(len(nodes), -1).max(axis=1), kind="stable")[:_NOTED]
-        label, cell = np.divmod(costs[best].reshape(len(best), -1).argmax(axis=1), len(cells))
-        self.note(_add_records(nodes.given.take(best), count, cells[cell], labels[label]))
+        largest = costs.reshape(len(nodes), -1).max(axis=1)
+        best = np.argsort(-largest, kind="stable")[:_NOTED]
+        best = best[largest[best] >= 0]  # negative ones are no persons
+        if len(best):
+            label, cell = np.divmod(costs[best].reshape(len(best), -1).argmax(axis=1), len(cells))
+            self.note(_add_records(nodes.given.take(best), count, cells[cell], labels[label]))
 
 
-def _divide_counts(most: int) -> list[tuple[int, int]]:
-    """Divide the numbers from 1 to `most` into ranges, which are longer if they are smaller."""
-    ranges, last = [], most
-    while last > 0:
-        first = max(1, last - (most - last))
-        ranges.append((first, last))
-        last = first - 1
-    return ranges
+def _lower_conflicts(products: RecordProducts) -> IntArray:
+    """Lower the products of records in one period, so that no sum over a person has them."""
+    if not products.person.apart:
+        return products.products
+    at, sets = np.arange(len(products.same)), np.arange(len(products.products))
+    conflicts = products.person.are_in_one_period(at[:, None], at, sets[:, None, None])
+    least = -2 * products.person.most * find_largest_entry(products.products)
+    return np.where(conflicts, least, products.products)
 
 
 def _add_records(given: RecordSets, count: int, cells: IntArray, labels: IntArray) -> RecordSets:
@@ -345,13 +341,6 @@ def _add_records(given: RecordSets, count: int, cells: IntArray, labels: IntArra
     more = RecordSets(given.cells.copy(), given.labels.copy())
     more.cells[:, count], more.labels[:, count] = cells, labels
     return more
-
-
-def list_labels(sizes: Sequence[int], most: IntArray) -> IntArray:
-    """List the labels of a record, each at most `most`, shape (labels, attributes)."""
-    ranges = (range(min(n, int(last) + 1)) for n, last in zip(sizes, most, strict=True))
-    labels = list(itertools.product(*ranges))
-    return np.array(labels, dtype=np.int64).reshape(len(labels), len(sizes))
 
 
 def number_differing(first: IntArray, second: IntArray) -> IntArray:

@@ -2,10 +2,11 @@
 
 In two units of privacy a person has up to k records, and no two of them in one period: a month, or
 whatever attribute `once_per` names. Where the records are distinct, each cell is such a period. A
-difference v is then a choice of at most k periods, of a dense cell in each of them, and of the cell
-of the symmetric attributes that each record is in. By symmetry only this matters: which of the
-records are in one cell of a symmetric attribute, and which are in different cells. Numbers called
-labels say this: records with equal labels are in one cell.
+difference v is then a choice of at most k records, each with a dense cell and a cell of each
+symmetric attribute. By symmetry only this matters: which of the records are in one cell of a
+symmetric attribute, and which are in different cells. Numbers called labels say this: records with
+equal labels are in one cell. Records in different periods have dense cells of different periods, or
+different labels of a symmetric attribute that distinguishes periods.
 
 For block A of a structure the difference v counts as a matrix over the dense cells,
 
@@ -21,12 +22,17 @@ cost of integers the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
+
+_ODD = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
+_HALF = np.uint64(32)
+"""What mixes the bits of numbers, so that sums of them are rarely equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,23 +41,59 @@ class PersonRecords:
 
     Attributes:
         most: k, the most records, which is at most the number of periods.
-        periods: The period of each dense cell, from 0, shape (D,).
-        sizes: n_a of each of the structure's `block_attributes`; 1 if no block has it.
+        periods: What each dense cell says of the period of a record, from 0, shape (D,).
+        sizes: n_a of each of the structure's `block_attributes`; 1 if nothing depends on it.
+        apart: The set of symmetric attributes, numbered as in `RecordSets.compare_records`, whose
+            cells distinguish periods too.
     """
 
     most: int
     periods: IndexArray
     sizes: tuple[int, ...]
+    apart: int = 0
 
     @property
     def period_count(self) -> int:
-        """The number of periods."""
+        """The number of periods that the dense cells distinguish."""
         return int(self.periods.max()) + 1
 
     @property
+    def places(self) -> IndexArray:
+        """The place of each dense cell, from 0, shape (D,).
+
+        A place is a period, or a dense cell if symmetric attributes distinguish periods too. It has
+        room for some records of a person.
+        """
+        return np.arange(len(self.periods)) if self.apart else self.periods
+
+    @property
+    def room(self) -> int:
+        """The most records of a person in one place."""
+        sizes = (n for a, n in enumerate(self.sizes) if self.apart >> a & 1)
+        return min(self.most, math.prod(sizes))
+
+    @property
+    def place_count(self) -> int:
+        """The number of places."""
+        return len(self.periods) if self.apart else self.period_count
+
+    @property
     def has_one_cell_each(self) -> bool:
-        """Whether each period is one dense cell."""
-        return self.period_count == len(self.periods)
+        """Whether each place is one dense cell."""
+        return self.place_count == len(self.periods)
+
+    @property
+    def always_differing(self) -> int | None:
+        """The one symmetric attribute in which any two records differ; None if there is none."""
+        is_one = self.period_count == 1 and self.apart.bit_count() == 1
+        return self.apart.bit_length() - 1 if is_one else None
+
+    def are_in_one_period(
+        self, first: IntArray, second: IntArray, differing: IntArray
+    ) -> BoolArray:
+        """Find which records in two dense cells, which differ in a set of attributes, conflict."""
+        is_same = self.periods[first] == self.periods[second]
+        return np.asarray(is_same & (differing & self.apart == 0))
 
     @property
     def differing_sets(self) -> IntArray:
@@ -127,9 +169,18 @@ class RecordSets:
         return RecordSets(self.cells[index], self.labels[index])
 
     def normalise(self) -> RecordSets:
-        """Sort the records of each set by cell, and number labels as they first occur."""
-        given = self.cells >= 0
-        order = np.argsort(np.where(given, self.cells, np.iinfo(np.int64).max), axis=1)
+        """Sort the records of each set by cell, and number labels as they first occur.
+
+        Records in one cell are sorted by what they have in common with the others.
+        """
+        given, differing = self.cells >= 0, self.compare_records().astype(np.uint64)
+        shared = (differing * _ODD[0] + self.cells[:, None].astype(np.uint64)) * _ODD[1]
+        mixed = np.where(given[:, None], (shared >> _HALF) ** np.uint64(2), np.uint64(0))
+        order = np.argsort(mixed.sum(axis=2), axis=1, kind="stable")
+        cells = np.take_along_axis(
+            np.where(given, self.cells, np.iinfo(np.int64).max), order, axis=1
+        )
+        order = np.take_along_axis(order, np.argsort(cells, axis=1, kind="stable"), axis=1)
         cells = np.take_along_axis(self.cells, order, axis=1)
         labels = np.take_along_axis(self.labels, order[..., None], axis=1)
         is_equal = (labels[:, :, None] == labels[:, None]) & (cells >= 0)[:, None, :, None]
@@ -158,12 +209,16 @@ class RecordSets:
         fits = fits and bool(len(cells)) and bool((cells[:, 0] >= 0).all())
         fits = fits and -1 <= int(cells.min()) <= int(cells.max()) < len(person.periods)
         fits = fits and bool((labels >= 0).all()) and bool((labels < [*person.sizes]).all())
-        if fits:
-            # Padding is given periods of its own.
-            periods = np.where(cells < 0, -1 - np.arange(k), person.periods[cells])
-            fits = bool((np.diff(np.sort(periods, axis=1), axis=1) > 0).all())
-        if not fits:
+        if not fits or self.find_conflicts(person).any():
             raise ValueError("the differences are not sets of rows that one person can have")
+
+    def find_conflicts(self, person: PersonRecords) -> BoolArray:
+        """Find which sets have two records in one period, shape (v,)."""
+        first, second = np.triu_indices(self.cells.shape[1], 1)
+        one, other = self.cells[:, first], self.cells[:, second]
+        differing = self.compare_records()[:, first, second]
+        conflicts = person.are_in_one_period(one, other, differing) & (one >= 0) & (other >= 0)
+        return np.asarray(conflicts.any(axis=1))
 
 
 def list_single_records(person: PersonRecords) -> RecordSets:
@@ -193,14 +248,25 @@ class RecordProducts:
         return np.asarray(self.products[0])
 
     @property
-    def differing(self) -> AnyArray:
-        """The products of records that differ in a symmetric attribute, by set, (sets, D, D)."""
-        return np.asarray(self.products[self.person.differing_sets])
+    def largest(self) -> AnyArray:
+        """The largest products of two different records of a person, shape (D, D).
+
+        Where dense cells alone distinguish periods, those within a period mean nothing.
+        """
+        person = self.person
+        sets = np.append(0, person.differing_sets)
+        largest = np.maximum.reduce(self.products[sets])
+        if person.apart:
+            apart = np.maximum.reduce(self.products[sets[sets & person.apart > 0]])
+            largest = np.where(person.periods[:, None] == person.periods, apart, largest)
+        return np.asarray(largest)
 
     @property
-    def largest(self) -> AnyArray:
-        """The largest products of two records, shape (D, D)."""
-        return np.asarray(np.maximum.reduce([self.same, *self.differing]))
+    def crosses(self) -> bool:
+        """Whether two different records of a person have products other than zero."""
+        at, sets = np.arange(len(self.person.periods)), np.arange(len(self.products))
+        conflicts = self.person.are_in_one_period(at[:, None], at, sets[:, None, None])
+        return bool((self.products.astype(bool) & ~conflicts).any())
 
     def to_floats(self) -> RecordProducts:
         """Round to floats."""

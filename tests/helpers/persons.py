@@ -52,6 +52,12 @@ def small_person_problems():
         fp.marginal("month", "sex", variance=1.0),
         fp.queries({"month": "prefix", "race": "identity"}, variance=3.0),
     ]
+    cells = fp.Domain({"state": ["1", "2"], "sex": ["f", "m"], "age": fp.Integers(0, 2)})
+    by_age = [
+        fp.queries({"state": "identity", "sex": "identity", "age": "prefix"}, variance=1.0),
+        fp.queries({"age": "prefix"}, variance=2.0, name="ages"),
+        fp.marginal("state", variance=0.5),
+    ]
     together = [*by_sex, fp.marginal("month", "sex", "race", variance=2.0)]
     return [
         ("monthly", monthly(), three),
@@ -69,5 +75,15 @@ def small_person_problems():
             "distinct",
             fp.Workload(ages, [fp.queries({"month": "identity", "age": "prefix"}, variance=1.0)]),
             fp.AddRemove(records=3, distinct=True),
+        ),
+        (
+            "distinct in symmetric attributes",
+            fp.Workload(cells, by_age),
+            fp.AddRemove(records=3, distinct=True),
+        ),
+        (
+            "once in a symmetric state",
+            fp.Workload(cells, by_age),
+            fp.AddRemove(2, once_per="state"),
         ),
     ]

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fitplug.neighbours import PersonRecords, RecordProducts, RecordSets
+from fitplug.neighbours import PersonRecords, RecordProducts, RecordSets, person_search
 from fitplug.neighbours.person_cost import upper_largest_cost
 from fitplug.neighbours.person_search import search_costliest
 
@@ -22,18 +22,26 @@ PERSONS = {
     "no attributes": PersonRecords(2, np.array([0, 0, 1, 1, 2, 2]), ()),
     "distinct cells": PersonRecords(4, np.arange(7), ()),
     "two months": PersonRecords(2, np.array([0, 0, 0, 1, 1]), (2, 2)),
+    "symmetric months": PersonRecords(3, np.zeros(3, dtype=int), (4, 2), 1),
+    "all symmetric months": PersonRecords(4, np.zeros(2, dtype=int), (2, 4), 2),
+    "symmetric months alone": PersonRecords(4, np.zeros(3, dtype=int), (5,), 1),
+    "symmetric months, two attributes": PersonRecords(3, np.zeros(2, dtype=int), (2, 3, 3), 4),
+    "distinct in one attribute": PersonRecords(4, np.arange(4), (2,), 1),
+    "distinct in two attributes": PersonRecords(4, np.arange(3), (2, 2), 3),
+    "distinct in symmetric attributes": PersonRecords(3, np.zeros(1, dtype=int), (2, 2, 3), 7),
+    "months of years": PersonRecords(4, np.array([0, 0, 1]), (3, 2), 1),
 }
 
 
 def list_records(person):
     """All differences of a person, some of them several times."""
-    labels = list(itertools.product(*(range(n) for n in person.sizes)))
-    choices = [
-        [None, *itertools.product(np.flatnonzero(person.periods == t).tolist(), labels)]
-        for t in range(person.period_count)
-    ]
+    labels = itertools.product(*(range(n) for n in person.sizes))
+    in_period = {}
+    for cell, label in itertools.product(range(len(person.periods)), labels):
+        own = (person.periods[cell], *(n for a, n in enumerate(label) if person.apart >> a & 1))
+        in_period.setdefault(own, [None]).append((cell, label))
     found = []
-    for chosen in itertools.product(*choices):
+    for chosen in itertools.product(*in_period.values()):
         records = [record for record in chosen if record is not None]
         if 0 < len(records) <= person.most:
             found.append(records)
@@ -92,6 +100,18 @@ def test_no_person_costs_more_than_the_search_proves(name):
 @pytest.mark.parametrize("name", PERSONS)
 def test_no_person_of_a_thousand_strategies_costs_more(name):
     check_person(PERSONS[name], 1, 140)
+
+
+@pytest.mark.parametrize("most", [0, 60])
+def test_a_search_that_ends_early_states_a_bound(most, monkeypatch):
+    """Nodes with too many children are left open."""
+    person = PERSONS["symmetric months, two attributes"]
+    products = draw_products(person, np.random.default_rng(5), 1000)
+    costliest = int(products.compute_costs(list_records(person)).max())
+    monkeypatch.setattr(person_search, "_MOST_LABELS", most)
+    searched = search_costliest(products)
+    assert searched.bound >= costliest
+    assert searched.is_exact == (searched.bound == products.compute_costs(searched.costly).max())
 
 
 def draw_months(periods, most, size, seed):

@@ -161,6 +161,17 @@ class TestForgedPlans:
         with pytest.raises(PlanError, match="not sets of rows"):
             self.name_differences(cells, sets.labels).verify()
 
+    def test_two_records_in_one_symmetric_month_prove_nothing(self):
+        plan = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month"))
+        assert plan.structure.dense == ()
+        sets, month = plan.structure.sets, plan.structure.symmetric.index("month")
+        several = np.flatnonzero(sets.cells[:, 1] >= 0)
+        labels = sets.labels.copy()
+        labels[several[0], :, month] = 0
+        structure = replace(plan.structure, named=RecordSets(sets.cells, labels))
+        with pytest.raises(PlanError, match="not sets of rows"):
+            replace(plan, strategy=replace(plan.strategy, structure=structure)).verify()
+
     def test_regions_that_are_none_prove_nothing(self):
         sets = self.plan.structure.sets
         for wrong in (-1, 3):

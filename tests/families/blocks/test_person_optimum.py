@@ -88,6 +88,22 @@ def test_twelve_months_of_a_hundred_cells():
     assert upper <= lower * (1 + 3e-4)
 
 
+@pytest.mark.parametrize(
+    "unit", [fp.AddRemove(4, once_per="state"), fp.AddRemove(4, distinct=True)], ids=str
+)
+def test_states_are_not_crossed_with_ages(unit):
+    """5,100 cells that are all told apart have too many pairs, and 1,020 took minutes."""
+    domain = fp.Domain({"state": fp.Integers(1, 51), "age": fp.Integers(0, 99)})
+    queries = [
+        fp.queries({"state": "identity", "age": "prefix"}, std=10.0),
+        fp.queries({"age": "prefix"}, std=20.0, name="ages"),
+        fp.marginal("state", std=5.0),
+    ]
+    plan = fp.design(fp.Workload(domain, queries), unit=unit, tolerance=1e-3)
+    assert plan.structure.cells == 100
+    assert plan.gap < 1e-3
+
+
 @pytest.mark.parametrize(("cells", "records"), [(25, 4), (47, 3)])
 def test_the_costliest_of_few_differences_is_always_found(cells, records):
     """A search that takes records one by one misses it here, and the design ended 4 % apart."""

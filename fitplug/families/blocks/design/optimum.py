@@ -72,7 +72,7 @@ def design_matrices(
     solve = _solve_matrices if is_coupled else _solve_components
     if structure.cells > _MANY_CELLS and objective.plain and options.solver == "dual":
         solve = _solve_factored
-    if not structure.dense:
+    if structure.has_numbers:
         solve = _solve_numbers
     real_blocks, solution, tiers = solve(structure, objective, options)
     return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)

@@ -207,7 +207,9 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
         self, costs: RecordProducts, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
         person = self.structure.person
-        has_all = person.has_one_cell_each and person.most == person.period_count
+        has_all = (
+            person.has_one_cell_each and person.most == person.place_count and not person.apart
+        )
         # Where a person may have a record in every cell, those that are found have nearly all.
         costly = find_costly_differences(costs, _SEARCHES)
         if not has_all:

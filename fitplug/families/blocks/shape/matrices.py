@@ -8,6 +8,7 @@ their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from fitplug.domain import get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
-from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.numeric import FloatArray, IntArray, frozen_property, to_positions
 from fitplug.workload import AddRemove, Unit, check_coefficients
 
 MAX_ENTRIES = 150_000_000
@@ -86,14 +87,19 @@ class MatrixStructure(Structure):
     def build_group_matrix(self, group: int) -> FloatArray:
         return self.group_matrices[group]
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether blocks are numbers, of which many share a set."""
+        return not self.dense
+
     def build_block_matrix(self, block: int) -> FloatArray:
-        if not self.dense:
+        if self.has_numbers:
             return np.ones((1, 1))
         groups, _ = self.subsets.find_groups(block)
         return np.concatenate([self.group_matrices[g] for g in groups])
 
     def find_rows(self, block: int, group: int) -> slice:
-        if not self.dense:
+        if self.has_numbers:
             return slice(0, 1)
         groups, _ = self.subsets.find_groups(block)
         lengths = np.diff(self.row_starts)[groups]
@@ -124,7 +130,7 @@ class MatrixStructure(Structure):
         return csr_array((self.subsets.variance_multiples, (groups, blocks)), shape=shape)
 
 
-MAX_SYMMETRIC = 6
+MAX_SYMMETRIC = 10
 """The most symmetric attributes: products of records are kept for each set of those that differ."""
 
 MAX_PRODUCTS = 4_000_000
@@ -143,6 +149,10 @@ class PersonStructure(MatrixStructure):
 
     def __str__(self) -> str:
         return f"{super().__str__()}; persons with up to {self.person.most:,} rows"
+
+    @property
+    def has_numbers(self) -> bool:
+        return False
 
     @frozen_property
     def person(self) -> PersonRecords:
@@ -199,8 +209,7 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     """Find which records a unit of privacy lets a person have.
 
     Args:
-        structure: A structure of blocks that are matrices, which tells the cells of the unit's
-            attribute apart, or all cells if the unit's records are distinct.
+        structure: A structure of blocks that are matrices.
         unit: A unit with `once_per` or `distinct`.
 
     Returns:
@@ -212,15 +221,13 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     if not isinstance(unit, AddRemove) or unit.is_of_records:
         raise WorkloadError(f"the unit of privacy ({unit}) has neither once_per nor distinct")
     domain, dense = structure.workload.domain, structure.dense
-    shape = get_shape(domain, dense)
     if unit.once_per is not None:
-        if unit.once_per not in dense:
+        if unit.once_per not in structure.workload.attributes:
             raise WorkloadError(
                 f"no query distinguishes the values of {unit.once_per!r}, so once_per saves "
                 "nothing. Use records alone."
             )
-        axis = dense.index(unit.once_per)
-        periods = np.indices(shape, dtype=np.intp)[axis].ravel()
+        separating: tuple[str, ...] = (unit.once_per,)
     else:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
         if any(domain[name].size > 1 for name in unasked):
@@ -229,12 +236,20 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
                 "be in the same cell of all queries. Leave these attributes out of the domain, or "
                 "use records alone."
             )
-        periods = np.arange(structure.cells)
+        separating = domain.names
     if len(structure.sizes) > MAX_SYMMETRIC:
         raise WorkloadError(
             f"{len(structure.sizes)} attributes are asked for only as identity or total; once_per "
             f"and distinct allow up to {MAX_SYMMETRIC}. Use fewer attributes, or records alone."
         )
+    shape = get_shape(domain, dense)
     used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}
-    sizes = tuple(n if a in used else 1 for a, n in enumerate(structure.sizes))
-    return PersonRecords(min(unit.records, int(periods.max()) + 1), periods, sizes)
+    is_apart = [
+        n > 1 and structure.block_attributes[a] in separating for a, n in enumerate(structure.sizes)
+    ]
+    sizes = tuple(n if a in used or is_apart[a] else 1 for a, n in enumerate(structure.sizes))
+    kept = tuple(n if name in separating else 1 for name, n in zip(dense, shape, strict=True))
+    periods = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), shape).ravel()
+    most = math.prod((*kept, *(n for n, apart in zip(sizes, is_apart, strict=True) if apart)))
+    number = sum(1 << a for a, apart in enumerate(is_apart) if apart)
+    return PersonRecords(min(unit.records, most), to_positions(periods), sizes, number)

@@ -170,10 +170,10 @@ class MatrixStrategy(BlockSetStrategy[M]):
 
     @property
     def peaks_at_one_cell(self) -> bool:
-        return super().peaks_at_one_cell and not self.structure.dense
+        return super().peaks_at_one_cell and self.structure.has_numbers
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        if not self.structure.dense:
+        if self.structure.has_numbers:
             return super().compute_record_cost(claimed)
         columns: list[tuple[int, AnyArray]] = []
         entry = 1
@@ -192,7 +192,7 @@ class MatrixStrategy(BlockSetStrategy[M]):
     def upper_record_variances(self) -> FloatArray:
         structure = self.structure
         rounding = 1 + gamma(len(structure.blocks) + 64)
-        if not structure.dense:
+        if structure.has_numbers:
             of_blocks = np.zeros(len(structure.blocks))  # public blocks have no noise
             for block_set in self.block_sets:
                 precision = compute_precisions(structure, block_set.blocks)
@@ -212,7 +212,7 @@ class MatrixStrategy(BlockSetStrategy[M]):
         return variances * rounding
 
     def check_block_set(self, block_set: BlockSet) -> None:
-        if not self.structure.dense:
+        if self.structure.has_numbers:
             super().check_block_set(block_set)
         elif len(block_set.blocks) != 1:
             raise PlanError("the strategy measures blocks that the workload does not have")

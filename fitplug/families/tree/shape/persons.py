@@ -33,11 +33,13 @@ import numpy as np
 
 from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
-from fitplug.families.blocks.shape.matrices import MAX_SYMMETRIC
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
 from fitplug.numeric import FloatArray, IndexArray, IntArray, frozen_property
 from fitplug.workload import AddRemove
+
+MOST_DIFFERING = 6
+"""The most symmetric attributes besides the periods: nodes have products for each set of them."""
 
 _FEW = 2
 """With no more symmetric attributes, records may share any set of them; else all or none."""
@@ -199,10 +201,10 @@ class PersonTreeStructure(TreeStructure):
                 f"no query distinguishes the values of {self.period_attribute!r}, so once_per "
                 "saves nothing. Use records alone."
             )
-        if len(self.differing) > MAX_SYMMETRIC:
+        if len(self.differing) > MOST_DIFFERING:
             raise WorkloadError(
                 f"{len(self.differing)} attributes besides the periods are asked for only as "
-                f"identity or total; once_per allows up to {MAX_SYMMETRIC}. Use fewer attributes, "
+                f"identity or total; once_per allows up to {MOST_DIFFERING}. Use fewer attributes, "
                 "or records alone."
             )
         super().check_size()
