@@ -215,7 +215,7 @@ def test_the_hull_dominates_every_row(seed, slack):
 @pytest.mark.parametrize("slack", [0.0, 1e-3, 0.1])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_largest_rows_stand_for_all(seed, slack):
-    """No positive combination of columns is larger at a row than at the points, and few are left."""
+    """No positive combination of columns is larger at a row than at the few points."""
     rng = np.random.default_rng(seed)
     table = np.abs(rng.normal(size=(200, 3))) * [1.0, 10.0**seed, 10.0**-seed]
     points = find_largest(table, slack)
