@@ -286,6 +286,28 @@ def test_large_coefficients_leave_precision(measure, unit):
     np.testing.assert_allclose(answers["people"], [[0, 0, 0, 1, 1], [1] * 5], atol=1e-7)
 
 
+def test_two_measures_leave_precision():
+    """600,000 shares leave twelve bits, and some blocks integers as small as 2."""
+    month, region, sector = {"m": "identity"}, {"r": "identity"}, {"b": "identity"}
+    workload = ask(
+        {
+            "m": [str(i) for i in range(12)],
+            "r": [str(i) for i in range(16)],
+            "b": [str(i) for i in range(21)],
+            "wage": fp.Measure(0, 20_000, unit=10),
+            "hours": fp.Measure(0, 300),
+        },
+        fp.queries(month | region | sector, std=20.0, name="jobs"),
+        fp.queries(month | sector | {"wage": "sum"}, std=2e5, name="wages"),
+        fp.queries(month | region | {"hours": "sum"}, std=3000.0, name="hours"),
+        fp.queries({}, std=2.0, name="everybody"),
+    )
+    plan = fp.design(workload)
+    plan.verify()
+    assert plan.gap < 0.01
+    assert plan.strategy.max_records >= 10**9
+
+
 def answer_without_noise(plan, records):
     """The estimates of some records, from the integers that get noise."""
     names = plan.workload.attributes

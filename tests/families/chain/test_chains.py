@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -163,7 +165,12 @@ def test_which_workloads_are_chains() -> None:
     # Few prefixes are a small matrix, which has an optimum.
     few = fp.queries({"x": fp.ranges([(0, 100 * k) for k in range(40)])}, variance=1.0)
     assert choose(few) is MatrixStructure
-    assert choose(PREFIX, n=4000) is MatrixStructure
+    assert choose(PREFIX, n=1000) is MatrixStructure
+    # Matrices of more cells, or of many blocks, would take minutes.
+    assert choose(PREFIX, n=1100) is ChainStructure
+    pairs = itertools.combinations(["x", "s", "t", "u", "v"], 2)
+    tables = [fp.marginal(*pair, variance=1.0) for pair in pairs]
+    assert choose(PREFIX, *tables, n=1000, **{key: ["a", "b"] for key in "stuv"}) is ChainStructure
     # Windows are neither prefixes nor cells.
     windows = fp.queries({"x": fp.ranges([(k, k + 9) for k in range(4900)])}, variance=1.0)
     assert choose(PREFIX, windows) is MatrixStructure

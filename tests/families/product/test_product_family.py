@@ -14,7 +14,7 @@ from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.product.design.attribute_covariance import SymmetricCovariance
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.products import find_member
-from fitplug.families.product.design.scales import build_extreme_rows, find_hull
+from fitplug.families.product.design.scales import build_extreme_rows, find_hull, find_largest
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix
 from fitplug.workload.factors import ranges
@@ -210,6 +210,19 @@ def test_the_hull_dominates_every_row(seed, slack):
         way = np.array([math.cos(angle), math.sin(angle)]) / table.max(axis=0)
         largest = (table @ way).max()
         assert largest * (1 - 1e-12) <= (hull @ way).max() <= largest * (1 + slack) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("slack", [0.0, 1e-3, 0.1])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_largest_rows_stand_for_all(seed, slack):
+    """No positive combination of columns is larger at a row than at the few points."""
+    rng = np.random.default_rng(seed)
+    table = np.abs(rng.normal(size=(200, 3))) * [1.0, 10.0**seed, 10.0**-seed]
+    points = find_largest(table, slack)
+    assert len(points) < 80
+    for way in rng.exponential(size=(200, 3)) / table.max(axis=0):
+        largest = (table @ way).max()
+        assert largest <= (points @ way).max() <= largest * (1 + slack) * (1 + 1e-12)
 
 
 def test_too_many_targets_are_refused():

@@ -5,6 +5,7 @@ See docs/theory/integer-mechanism.md.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ from fitplug.numeric import FloatArray, IndexArray, IntArray
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
 """Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
+
+_FACTORS, _MOST_TRIED = tuple((1 + np.arange(16) / 16).tolist()), 100_000
+"""Where the last precision is too little, norms that are so many times as large are tried, if there
+are at most so many integers. Integers as small as 1 and 2 fit some norms far better than others."""
 
 _UNASKED_PRECISION = 2.0**-10
 """The size of directions that no query needs, as a part of the weakest cell that they touch.
@@ -92,13 +97,17 @@ def round_blocks(
         if reached <= upper * (1 + loss):
             break
     has_numbers = any(same.real.shape[-1] == 1 for same in real_blocks)
-    if best is not None and has_numbers and reached > upper * (1 + loss):
-        raised = _round(real_blocks, norm, upward=True)
-        if raised is not None:
-            strategy = build_strategy(structure, make_contrasts(structure), raised)
-            has_room = strategy.max_records >= LEAST_RECORDS
-            if has_room and evaluate_at_targets(strategy, objective) < reached:
-                best = strategy
+    is_small = sum(same.real.size for same in real_blocks) <= _MOST_TRIED
+    if best is not None and reached > upper * (1 + loss):
+        directions = (False, True) if has_numbers else (False,)
+        for factor, upward in itertools.product(_FACTORS if is_small else (1.0,), directions):
+            rounded = _round(real_blocks, norm * factor, upward=upward)
+            if rounded is None:
+                continue
+            strategy = build_strategy(structure, make_contrasts(structure), rounded)
+            cost = evaluate_at_targets(strategy, objective)
+            if strategy.max_records >= LEAST_RECORDS and cost < reached:
+                best, reached = strategy, cost
     if best is None:
         raise DesignError(
             "the workload's coefficients differ by too many orders of magnitude to round them to "

@@ -17,7 +17,8 @@ their largest eta in all rows: where that is, the other cells' profile is no lar
 
 If targets do not vary along an attribute, the variance (F10) of a group's queries along it is
 alpha mu^2 + beta gamma with alpha, beta >= 0. It is largest at a vertex of the upper right hull of
-the points (mu^2, gamma). See docs/theory/product-family.md, "Queries that can be left out".
+the points (mu^2, gamma). With several grades, rows that another row exceeds in all of its numbers
+are left out. See docs/theory/product-family.md, "Queries that can be left out".
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def build_extreme_rows(
         WorkloadError: If there are still more than `MAX_ROWS` rows.
     """
     hulls = [
-        find_hull(table, slack) if table.shape[1] == 2 else np.unique(table, axis=0)
+        find_hull(table, slack) if table.shape[1] == 2 else find_largest(table, slack)
         for table in tables
     ]
     axes, targets = [], []
@@ -331,6 +332,23 @@ def find_hull(table: FloatArray, slack: float) -> FloatArray:
     if len(hull) > 1:
         corners.append(len(hull) - 1)
     return np.array(hull)[corners] * (1 + slack)
+
+
+def find_largest(table: FloatArray, slack: float) -> FloatArray:
+    """Find points (h, 1 + K) of which one is at least as large in all columns as each row.
+
+    Args:
+        table: mu^2 and gammas, numbers >= 0, shape (r, 1 + K).
+        slack: The points are rows times 1 + slack. More slack leaves fewer.
+    """
+    left = np.unique(table, axis=0)
+    left = left[np.argsort(-left.sum(axis=1), kind="stable")]
+    points: list[FloatArray] = []
+    while len(left):
+        point = left[0] * (1 + slack)
+        points.append(point)
+        left = left[(left > point).any(axis=1)]
+    return np.array(points)
 
 
 def _measure_excess(a: FloatArray, b: FloatArray, point: FloatArray) -> float:
