@@ -228,9 +228,8 @@ class Hierarchy(Categories):
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
 
-        The level goes where each region consists of complete nodes of the finer levels and lies
-        within one node of each coarser level. Cells move so that the leaves of a region stand
-        together.
+        Each region consists of complete nodes of every finer level, and lies within one node of
+        every coarser level. Cells move so that the leaves of a region stand together.
 
         Args:
             level: The name of the new level.

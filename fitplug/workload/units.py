@@ -94,7 +94,7 @@ class AddRemove:
 
     @property
     def apart(self) -> str:
-        """How a person's rows must differ, in words that follow their number, or no words."""
+        """How a person's rows must differ, as words after their number; empty if they need not."""
         if self.distinct:
             return ", each in a different cell"
         return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
@@ -215,16 +215,16 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
     Raises:
         BudgetError: The table says something else.
     """
-    form = "write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
+    form = "Write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
     if set(spec) == {"replace_one"}:
         within = spec["replace_one"]
         if not isinstance(within, list | tuple):
-            raise BudgetError(f"replace_one must be a list of attribute names: {form}")
+            raise BudgetError(f"replace_one must be a list of attribute names. {form}")
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has an unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
-        raise BudgetError(f"the unit of privacy {wrong}: {form}")
+        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
+        raise BudgetError(f"the unit of privacy {wrong}. {form}")
     return AddRemove(**spec)
 
 
