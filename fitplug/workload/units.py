@@ -116,7 +116,7 @@ class AddRemove:
         return None
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the table that says this in a spec file, a plan file or a ledger."""
+        """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
@@ -186,7 +186,7 @@ class ReplaceOne:
         return tuple(name for name in names if name in self.within)
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the table that says this in a spec file, a plan file or a ledger."""
+        """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
         return {"replace_one": list(self.within)}
 
     def check_domain(self, domain: Domain) -> None:
