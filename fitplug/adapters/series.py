@@ -186,7 +186,7 @@ def open_series(
     Raises:
         ImportError: A library is not installed; the message says how to install it.
         InputError: The folder is not a folder of a series, or it is damaged; or the key file lies
-            beside the exact counts.
+            next to the exact counts.
         LedgerError: The ledger cannot be read, or the series was not charged to it.
     """
     series: Series = call_adapter("open_series", folder, ledger=ledger, key_file=key_file)

@@ -379,5 +379,5 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
     cells = spec["cells"]
     is_of_texts = isinstance(cells, dict) and all(isinstance(d, str) for d in cells.values())
     if not is_of_texts or unit.is_of_records:
-        raise BudgetError("the cells of a unit of privacy must be digests by attribute name")
+        raise BudgetError("the cells of a unit of privacy must map attribute names to digests")
     return BoundUnit(unit, tuple(sorted(cells.items())))
