@@ -106,7 +106,7 @@ _FILTER_VALUES = 3
 
 
 def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None) -> Preview:
-    """Say what a count would read and take; see `fitplug.preview`, which calls this."""
+    """Show what a count would read and need; see `fitplug.preview`, which calls this."""
     check_client(client)
     domain, names = list_tables(plan)
     check_libraries()

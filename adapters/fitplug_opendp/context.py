@@ -57,9 +57,9 @@ def _fit_frame_query(query: Any, plan: Plan, scale: float | None = None) -> Any:
 def as_query(query: Any) -> Any:
     """Turn a query on a LazyFrame into one on which any registered constructor can be called.
 
-    A context on a LazyFrame gives queries on which only the methods of Polars can be called, and
-    `fitness_for_use` once `register` was called. Steps that OpenDP finds stable (filter,
-    with_columns, truncate_per_group) may come before.
+    A context on a LazyFrame gives queries that have only the methods of Polars and, after
+    `register`, `fitness_for_use`. Steps that OpenDP finds stable (filter, with_columns,
+    truncate_per_group) may come before.
 
     Args:
         query: What `Context.query` gives.

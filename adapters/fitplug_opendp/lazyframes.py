@@ -177,7 +177,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
         `fp.ReplaceOne()`, the input and the output metric are change_one_distance().
 
     Raises:
-        ValueError: The domain or the metric is another one; or rows may be replaced, and an
+        ValueError: The domain or the metric does not fit the plan; or rows may be replaced, and an
             attribute has no cell for values outside the domain.
     """
     dp = import_opendp()

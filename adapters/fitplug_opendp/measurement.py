@@ -58,7 +58,8 @@ def make_fitness_for_use(
         context's privacy unit has.
 
     Raises:
-        ValueError: The domain, the size or the metric is another one, or the plan has coverage.
+        ValueError: The domain, its size or the metric does not fit the plan, or the plan has
+            coverage.
         BudgetError: The scale is not positive and finite, or OpenDP has no distance for the plan's
             unit of privacy.
         PlanError: A claim of the plan does not hold, or its answers cost more than it claims.

@@ -9,6 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
   // Names break after their separators, not inside a word.
   const names = "td code .pre, th code .pre, .bd-sidebar-secondary .pre";
   for (const name of document.querySelectorAll(names)) {
+    if (/^-[-\w]{1,20}$/.test(name.textContent)) name.style.whiteSpace = "nowrap"; // an option
     const parts = name.textContent.split(/(?<=[_.(,/=])(?=\w)/);
     name.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
   }

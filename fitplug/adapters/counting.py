@@ -39,7 +39,7 @@ def count(
     CSV files; text that spells no number, null and NaN are not values.
 
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
-    chooses the rows of each person at random, so that two counts may choose other rows.
+    chooses the rows of each person at random, so two counts may choose different rows.
 
     Workers may be lost: what they held is counted again, and no row counts twice. Where workers
     are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals
@@ -62,7 +62,7 @@ def count(
             `ReplaceOne`, which may name no `within`. `tables.unit` is this limit.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
-            only; for files that do not say how many rows they hold they are guesses by their bytes.
+            only; for files that do not state their number of rows, it is guessed from their size.
 
     Returns:
         Tables of int64 arrays, one for each attribute set, axes in the domain's order.
@@ -73,7 +73,8 @@ def count(
             the domain, or change meanwhile.
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
-        BudgetError: The unit of privacy is missing, or not that of the plan, or no count keeps it.
+        BudgetError: The unit of privacy is missing, or differs from the plan's, or counting cannot
+            enforce it.
         FitplugError: The workers of `client` fail or have other code than this process.
     """
     source = Source.of(source)

@@ -69,8 +69,8 @@ class Series(Protocol):
         Args:
             period: The period: a value of the attribute, or its text.
             data: Exact counts that hold at least `tables`, a function that returns them when they
-                are needed, or a `Source` or its path. Of each only the cells of this period are
-                used. The counts must be final: what changes in the data later is in no release.
+                are needed, or a `Source` or its path. Only the cells of this period are used. The
+                counts must be final: what changes in the data later is in no release.
 
         Returns:
             What is released so far, with this period.
@@ -135,7 +135,7 @@ def begin_series(
             no later period can be drawn. It is removed after the last period.
 
     Returns:
-        The series, of which the first period can be drawn.
+        The series, ready for its first period.
 
     Raises:
         ImportError: A library is not installed; the message says how to install it.
@@ -176,9 +176,9 @@ def open_series(
     Args:
         folder: The folder of the series.
         ledger: The ledger that the series was charged to. Without it the series can only be read,
-            by anybody who has the folder, and what the ledger has entered is not compared.
-        key_file: The file of the key that `begin_series` was given, or where it is now. It is
-            looked for when a period is drawn.
+            by anybody who has the folder, and is not compared with the ledger.
+        key_file: The file of the key that `begin_series` was given, or where it is now. The file is
+            needed when a period is drawn.
 
     Returns:
         The series.
@@ -186,7 +186,7 @@ def open_series(
     Raises:
         ImportError: A library is not installed; the message says how to install it.
         InputError: The folder is not a folder of a series, or it is damaged; or the key file lies
-            beside the exact counts.
+            next to the exact counts.
         LedgerError: The ledger cannot be read, or the series was not charged to it.
     """
     series: Series = call_adapter("open_series", folder, ledger=ledger, key_file=key_file)

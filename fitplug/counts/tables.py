@@ -39,8 +39,8 @@ class Tables(Mapping[AttributeSet, Counts]):
 
     Args:
         domain: The domain of the counts.
-        tables: An integer array by the names of the attributes that are its axes. With measures
-            among them it counts shares: a row has the product of the measures' `shares`.
+        tables: Integer arrays, each under the names of the attributes that are its axes. With
+            measures among them it counts shares: a row has the product of the measures' `shares`.
         unit: The unit of privacy that the count enforced: it kept no more rows of a person than
             this says, with `distinct` over all attributes of these tables together, and with
             `once_per` also in a cell of other values. None if it kept all rows.

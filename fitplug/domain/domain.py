@@ -24,7 +24,8 @@ _KINDS_GROUP = "fitplug.attributes"
 
 @dataclass(frozen=True, init=False, repr=False)
 class Domain:
-    """Named attributes in a fixed order. Its cells are all combinations of theirs, in C order.
+    """Named attributes in a fixed order. Its cells are all combinations of the attributes' cells,
+    in C order.
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
@@ -33,13 +34,14 @@ class Domain:
 
     Args:
         attributes: The attribute of each name, or a list of values for categories.
-        value_labels: What people read in place of values, by attribute and value as text, such as
-            `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of a
-            tree. Tables get a column of labels; the noise and its cost do not depend on them, and
+        value_labels: Labels that people read in place of values, by attribute and value as text,
+            such as `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of
+            a tree. Tables get a column of labels; the noise and its cost do not depend on them, and
             domains that differ only in labels are equal.
 
     Raises:
-        DomainError: If there is no attribute, one is not valid, or a label is of no value.
+        DomainError: If there is no attribute, one is not valid, or a label names no value of its
+            attribute.
 
     Attributes:
         attributes: Pairs of a name and its attribute, in order.

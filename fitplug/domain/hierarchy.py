@@ -66,7 +66,7 @@ class Hierarchy(Categories):
 
     Args:
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
-            the length of its prefix, if every code starts with the codes of what it lies in.
+            the length of its prefix, if every code starts with the code of its parent.
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
             (leaves, levels). The last label is the code of the leaf, which rows hold; two leaves
             may not have the same code. The labels of a level are all str or all int. If `levels`
@@ -228,9 +228,8 @@ class Hierarchy(Categories):
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
         """Make the tree that has one level more, whose nodes are regions.
 
-        The level goes where each region consists of complete nodes of the finer levels and lies
-        within one node of each coarser level. Cells move so that the leaves of a region stand
-        together.
+        Each region consists of complete nodes of every finer level, and lies within one node of
+        every coarser level. Cells move so that the leaves of a region stand together.
 
         Args:
             level: The name of the new level.

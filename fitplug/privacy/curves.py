@@ -91,9 +91,9 @@ class DiscreteNoise:
     """Independent discrete Gaussian noise on integer answers.
 
     Attributes:
-        noise_std: sigma of the noise on each answer, in the steps of the integers: 1 where noise of
-            0.5 is added to multiples of 0.5.
-        answers: k, the number of integer answers, or more.
+        noise_std: sigma of the noise on each integer answer. For example 1, if noise of std 0.5 is
+            added to multiples of 0.5.
+        answers: k, the number of integer answers, or an upper bound on it.
 
     Raises:
         InputError: sigma is not a finite number above 0, or k not an integer from 1 to 2^63 - 1.

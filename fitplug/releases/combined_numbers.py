@@ -219,7 +219,7 @@ class Estimates:
                 are exact for sums and ratios, and approximate for formulas.
 
         Returns:
-            The lower and the upper ends (k,). Those of a ratio are as in `Ratio.interval`.
+            The lower and the upper ends (k,). The ends of a ratio are as in `Ratio.interval`.
 
         Raises:
             WorkloadError: The confidence is out of range.

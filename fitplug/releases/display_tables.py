@@ -88,8 +88,8 @@ class DisplayTables:
     def histogram(self) -> AnyArray:
         """The histogram of all tables, with an axis for each attribute of the workload.
 
-        Where the queries do not distinguish cells, they are counted together, or other histograms
-        fit as well.
+        Cells that no query distinguishes share one count, or the histogram is one of several that
+        fit the tables.
 
         Raises:
             WorkloadError: The tables are added up from several finest tables.
@@ -115,7 +115,7 @@ class DisplayTables:
 
         They are those of the unbiased estimates (`Release.interval`), cut to what the totals allow
         and to nonnegative numbers, and to integers if the counts are. They contain the exact
-        answers wherever those of the release do, if the totals are right. A displayed number may
+        answers wherever the release's intervals do, if the totals are right. A displayed number may
         lie outside its interval.
 
         Args:

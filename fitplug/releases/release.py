@@ -60,7 +60,7 @@ class Release(ReleaseTables):
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
-                shape, the group's rows cannot count these people, or the denominator of a ratio is
+                shape, the group cannot count these people, or the denominator of a ratio is
                 too close to zero.
         """
         return estimate(self, asked)
@@ -96,7 +96,7 @@ class Release(ReleaseTables):
             The estimates, in the order of the combinations.
 
         Raises:
-            WorkloadError: A combination cannot be read; it is raised when that one is reached.
+            WorkloadError: A combination cannot be read; raised when the iteration reaches it.
 
         Example:
             >>> for one in release.estimate_each(["total", '"sex x age"[sex = 1]']):
@@ -137,8 +137,7 @@ class Release(ReleaseTables):
     ) -> Quantile | list[Quantile]:
         """Estimate quantiles of an ordered attribute, such as the median age.
 
-        A target in ranks is a target on the counts up to each value: with prefixes of std r, the
-        median is known to about r rows either way.
+        For a median that is known to about r rows either way, ask for the prefixes with std r.
 
         Example:
             >>> release.quantile("pyramid[SEX = 1]", 0.5)  # doctest: +SKIP
@@ -264,12 +263,12 @@ class Release(ReleaseTables):
 
         Args:
             sample: How many random parts of the answers, and of the tables, are checked; None for
-                all. Answers are also read where a chosen table is computed from them.
+                all. The answers that a chosen table is computed from are read, too.
             seed: The seed that chooses the random parts.
 
         Raises:
-            InputError: A part is missing, damaged or was edited, or a table does not say what the
-                answers do; the message names the file.
+            InputError: A part is missing, damaged or was edited, or a table does not match the
+                answers; the message names the file.
             OSError: A part cannot be read.
 
         Example:
@@ -287,7 +286,7 @@ class Release(ReleaseTables):
         Args:
             totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};
                 for a group an array of its shape. 0 is a structural zero. The unit's public totals
-                are kept unasked. A large release keeps totals of nested regions or values.
+                are always kept. A large release keeps totals of nested regions or values.
 
         Returns:
             The tables, with this release as `.release`.

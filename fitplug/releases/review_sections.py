@@ -121,15 +121,15 @@ def _describe_unprotected(plan: Plan) -> str:
     """Describe what is released without protection."""
     made = (
         "The plan, with all costs and variances, depends only on the domain, the queries and their "
-        "targets, and was made before any row was read"
+        "targets. It was made before any row was read."
     )
     names = plan.structure.public_attributes
     if names is None:
-        return f"None. {made}, and the number of rows is not released."
+        return f"None, not even the number of rows. {made}"
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
         f"The number of counted rows{which} is released exactly, without noise, because adjacent "
-        f"datasets have equal numbers. Nothing else: {made[0].lower()}{made[1:]}."
+        f"datasets have equal numbers. Nothing else is released unprotected. {made}"
     )
 
 
@@ -159,9 +159,9 @@ def _describe_domain(plan: Plan) -> str:
     used = plan.domain.ordered(tuple({name for names in plan.tables for name in names}))
     lines = [f"* {escape_cell(name)}: {_describe_values(plan.domain[name])}" for name in used]
     return (
-        "Tables with any number of rows and these attributes. A row with another value, or none, "
-        "in one of them is left out of all counts, unless its line here states otherwise.\n\n"
-        + "\n".join(lines)
+        "Tables with any number of rows and these attributes. A row is left out of all counts if "
+        "one of its values is missing or not listed, unless the attribute's line states "
+        "otherwise.\n\n" + "\n".join(lines)
     )
 
 
@@ -352,7 +352,7 @@ def _describe_coverage_answers(release: Release) -> list[str]:
     return [
         f"**Coverage.** {coverage.size} more answers count rows in no table, with noise of the "
         "same sigma. No row changes both these answers and the answers in the table above, and no "
-        "row changes these by more than the plan's sensitivity. So rho covers both."
+        "row changes the coverage answers by more than the plan's sensitivity. So rho covers both."
     ]
 
 

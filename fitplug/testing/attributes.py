@@ -63,10 +63,10 @@ def _check_names(attribute: Attribute) -> None:
     labels, cells = attribute.labels, list(range(size))
     columns = [*map(str, codec.column_values())]
     require(size > 0, "the attribute has no cell")
-    require(len(labels) == len(set(labels)) == size, "labels are not one text for each cell")
-    require(columns == [*labels], "tables show other texts than the labels")
-    require(len(attribute.values) == codec.value_count, "values are not one for each cell")
-    require(codec.value_count == size - (attribute.other is not None), "other is not one more cell")
+    require(len(labels) == len(set(labels)) == size, "there is not one label for each cell")
+    require(columns == [*labels], "texts in tables differ from the labels")
+    require(len(attribute.values) == codec.value_count, "there is not one value for each cell")
+    require(codec.value_count == size - (attribute.other is not None), "`other` adds no cell")
     require(attribute.other in (None, labels[-1]), "the last label is not the label of other")
     named = [codec.find_cell(label) for label in labels]
     require(named == cells, "labels do not name their cells")
@@ -76,9 +76,9 @@ def _check_names(attribute: Attribute) -> None:
     for value in (_UNKNOWN, None, object()):
         require(codec.find_cell(value) is None, f"{type(value).__name__} names a cell")
     runs = codec.label_runs(np.stack([np.arange(size)] * 2, axis=1))
-    require(runs == [*labels], "runs of one cell have other names than the cell")
+    require(runs == [*labels], "a run of one cell has another name than the cell")
     require(codec.suggest(_UNKNOWN), "an unknown value gets no suggestion")
-    require(codec.remedy("them"), "too many cells have no remedy")
+    require(codec.remedy("them"), "the error for too many cells names no remedy")
 
 
 def _check_ranges(attribute: Attribute) -> None:
@@ -94,8 +94,8 @@ def _check_ranges(attribute: Attribute) -> None:
             bounds += [(codec.ends[0], other), (other, other)]
             rows += [is_value | True, ~is_value]
         _check_rows(attribute, ranges(bounds), np.array(rows))
-    require(codec.find_end(_UNKNOWN) is None, "an unknown value is an end of a range")
-    require(other is None or codec.find_end(other) is None, "other is an end of a range")
+    require(codec.find_end(_UNKNOWN) is None, "an unknown value is accepted as an end")
+    require(other is None or codec.find_end(other) is None, "`other` is accepted as an end")
     pairs = [(a, b) for a in range(n) for b in range(a, n)]
     for kind, intervals in (("prefix", [(0, b) for b in range(n)]), ("all_ranges", pairs)):
         cells = np.arange(attribute.size)
@@ -109,7 +109,9 @@ def _check_rows(attribute: Attribute, kind: Any, rows: Any) -> None:
     workload = Workload(Domain({"a": attribute}), [queries({"a": kind}, std=1.0)])
     factor = workload.groups[0].factors[0]
     shown = kind if isinstance(kind, str) else "ranges"
-    require(np.array_equal(workload.matrix(), rows), f"queries of the kind {shown} ask other cells")
+    require(
+        np.array_equal(workload.matrix(), rows), f"queries of the kind {shown} count wrong cells"
+    )
     require(len(factor.labels(attribute)) == len(rows), f"a query of the kind {shown} has no label")
 
 
@@ -119,7 +121,10 @@ def _check_levels(attribute: Attribute) -> None:
     for level in codec.levels:
         intervals = codec.intervals(level)
         covered = [cell for a, b in intervals.tolist() for cell in range(a, b + 1)]
-        require(covered == list(range(attribute.size)), f"nodes of {level} do not divide the cells")
+        require(
+            covered == list(range(attribute.size)),
+            f"nodes of {level} do not contain each cell once",
+        )
         require(len(codec.labels_at(level)) == len(intervals), f"a node of {level} has no label")
     for ask in (codec.intervals, codec.labels_at, codec.named_at):
         try:
@@ -157,7 +162,7 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
     codec = get_codec(attribute)
     require(codec.value_type in TYPE_NAMES, f"value_type is none of {[*TYPE_NAMES]}")
     null = OUTSIDE if attribute.other is None else attribute.size - 1
-    require(codec.null_code == null, "null has another code than values outside")
+    require(codec.null_code == null, "null and values outside the domain have different codes")
     require(codec.code_count == attribute.size, "codes are not the cells")
     lacking = set(range(codec.value_count)) - {*values.values()}
     require(not lacking, f"`values` has none of the cells {sorted(lacking)[:8]}")
@@ -176,9 +181,9 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
         except DataError as error:
             require(_CANARY not in str(error), "an error quotes a value of a row")
         except Exception as error:  # what it is does not matter: it is the wrong class
-            raise AssertionError(f"another type raises no DataError: {error!r}") from error
+            raise AssertionError(f"a wrong type raises no DataError: {error!r}") from error
         else:
-            require(code == null, "a value of another type has a cell")
+            require(code == null, "a value of the wrong type has a cell")
     span = codec.integer_span
     if span is not None:
         ends = codec.codes_of_numbers(np.array(span)).tolist()

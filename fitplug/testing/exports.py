@@ -170,7 +170,7 @@ def check_export(write_and_read: WriteAndRead, case: str | None = None) -> None:
         case: One of `list_export_cases()`; None for all of them.
 
     Raises:
-        AssertionError: A row is missing, a number or label is another one, or a file has what is
+        AssertionError: A row is missing, a number or label differs, or a file holds something
             confidential; the message names the case and the group.
 
     Example:

@@ -252,8 +252,8 @@ def check_unit(
     Example:
         >>> fitplug.testing.check_unit(fp.AddRemove(records=2, once_per="M"))
     """
-    require(str(unit), "the unit has no words for messages")
-    require(read_unit(unit.to_spec()) == unit, "the unit that a file holds is another one")
+    require(str(unit), "the unit has no text for messages")
+    require(read_unit(unit.to_spec()) == unit, "the unit changes in a file")
     designed = 0
     for name, workload in make_workloads().items():
         if workload.cell_count > _MOST_SOLVED:
@@ -276,8 +276,8 @@ def _check_comparisons(unit: Any, neighbours: ListNeighbours) -> None:
     """Check what one unit's claim of rho is in another unit, by random strategies."""
     workload = make_workloads()["numbers"]
     bound = BoundUnit.bind(unit, workload.domain)
-    require(read_bound_unit(bound.to_spec()) == bound, "its cells are not read as they are written")
-    require(bound.count_changes(bound) == 1, "a claim of the unit is not a claim of itself")
+    require(read_bound_unit(bound.to_spec()) == bound, "its cells change in a file")
+    require(bound.count_changes(bound) == 1, "the unit does not imply itself")
     generator = np.random.default_rng(1)
     strategies = generator.integers(-9, 10, (_DRAWN, 4, workload.cell_count))
     mine = list(neighbours(workload, unit))

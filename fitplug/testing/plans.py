@@ -54,7 +54,7 @@ def require(holds: Any, problem: str) -> None:
 def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
     """List the differences between all neighbours in a unit of fitplug.
 
-    This is the definition of each unit in `fitplug.workload`, and nothing else.
+    It lists them from the definition of the unit in `fitplug.workload`.
 
     Args:
         workload: The workload, of few cells.

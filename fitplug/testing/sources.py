@@ -318,8 +318,7 @@ def check_source(
         count: What counts, with the arguments `(source, wanted, unit=...)` of `fitplug.count`.
 
     Raises:
-        AssertionError: A table is another one, or an error quotes a row; the message names the
-            case.
+        AssertionError: A table differs, or an error quotes a row; the message names the case.
 
     Example:
         >>> def make_frame(columns, types):

@@ -276,7 +276,7 @@ def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
     kind = "identity" if kind in levels else kind
     left_out = codec.size - codec.value_count
     if kind in ("prefix", "all_ranges") and not codec.value_count:
-        raise WorkloadError(f"{name} = {kind!r} has no rows, as {name} has no values in order.")
+        raise WorkloadError(f"{name} = {kind!r} needs values in order, and {name} has none.")
     return Factor(name, kind, attribute.size, left_out=left_out)
 
 

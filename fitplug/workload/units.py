@@ -94,7 +94,7 @@ class AddRemove:
 
     @property
     def apart(self) -> str:
-        """How a person's rows must differ, in words that follow their number, or no words."""
+        """How a person's rows must differ, as words after their number; empty if they need not."""
         if self.distinct:
             return ", each in a different cell"
         return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
@@ -116,7 +116,7 @@ class AddRemove:
         return None
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the table that says this in a spec file, a plan file or a ledger."""
+        """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
@@ -186,7 +186,7 @@ class ReplaceOne:
         return tuple(name for name in names if name in self.within)
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the table that says this in a spec file, a plan file or a ledger."""
+        """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
         return {"replace_one": list(self.within)}
 
     def check_domain(self, domain: Domain) -> None:
@@ -215,16 +215,16 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
     Raises:
         BudgetError: The table says something else.
     """
-    form = "write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
+    form = "Write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
     if set(spec) == {"replace_one"}:
         within = spec["replace_one"]
         if not isinstance(within, list | tuple):
-            raise BudgetError(f"replace_one must be a list of attribute names: {form}")
+            raise BudgetError(f"replace_one must be a list of attribute names. {form}")
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has an unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
-        raise BudgetError(f"the unit of privacy {wrong}: {form}")
+        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
+        raise BudgetError(f"the unit of privacy {wrong}. {form}")
     return AddRemove(**spec)
 
 
@@ -379,5 +379,5 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
     cells = spec["cells"]
     is_of_texts = isinstance(cells, dict) and all(isinstance(d, str) for d in cells.values())
     if not is_of_texts or unit.is_of_records:
-        raise BudgetError("the cells of a unit of privacy must be digests by attribute name")
+        raise BudgetError("the cells of a unit of privacy must map attribute names to digests")
     return BoundUnit(unit, tuple(sorted(cells.items())))

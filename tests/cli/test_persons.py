@@ -113,8 +113,8 @@ def test_a_column_of_persons_that_a_csv_has_by_another_name(tmp_path: Path) -> N
     spec.write_text(SPEC.replace("PERSONID", "PERSN").replace("people.parquet", "a.csv"))
     for header, says in {
         "SEX,AGE,PERSON": "Did you mean 'PERSON'?",
-        "SEX,AGE,NUMBER": "Check the spelling, and that the first line names all columns, "
-        "separated by commas.",
+        "SEX,AGE,NUMBER": "Check the spelling, and that the file is UTF-8 text whose first line "
+        "names all columns, separated by commas.",
     }.items():
         data.write_text(f"{header}\n1,2,3\n")
         ran = fitplug("count", spec)

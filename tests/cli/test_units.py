@@ -86,7 +86,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ("unit = { records = 0 }", "records = 0 must be an integer from 1 to 1000000"),
         (
             "unit = { record = 3 }",
-            "the unit of privacy has an unknown key 'record': write { records = 3 }",
+            "the unit of privacy has the unknown key 'record'. Write { records = 3 }",
         ),
         ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
         ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),

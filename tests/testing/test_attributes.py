@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
         "what its spec describes is another attribute",
     ),
     "a spec without its kind": ("spec", lambda self: {"angles": 4}, "is another attribute"),
-    "no remedy": ("remedy", lambda self, names: "", "too many cells have no remedy"),
+    "no remedy": ("remedy", lambda self, names: "", "names no remedy"),
     "an unknown type": ("value_type", complex, "value_type is none of"),
     "a span that is too narrow": ("integer_span", (0, 300), "beyond integer_span"),
     "the wrong ends": ("ends", ("0°", "90°"), "the ends are not the first and last cell"),

@@ -53,7 +53,7 @@ def test_a_unit_that_claims_too_many_differences_is_found() -> None:
 
 
 def test_a_unit_that_is_read_as_another_is_found() -> None:
-    with pytest.raises(AssertionError, match="that a file holds is another one"):
+    with pytest.raises(AssertionError, match="the unit changes in a file"):
         check_unit(Household(), list_households)
 
 

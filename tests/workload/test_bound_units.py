@@ -186,7 +186,7 @@ def test_the_spec_form_is_read_back(release: Release) -> None:
     ],
 )
 def test_cells_that_are_no_digests_are_refused(spec: Any) -> None:
-    with pytest.raises(BudgetError, match="of a unit of privacy must be digests by attribute name"):
+    with pytest.raises(BudgetError, match="must map attribute names to digests"):
         read_bound_unit(spec)
 
 

@@ -102,9 +102,9 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """
     if options.covered_by is None:
         return
-    why = "person selects other rows in each count" if spec.data.person is not None else None
+    why = "person selects different rows in each count" if spec.data.person is not None else None
     if spec.source.rows is not None:
-        why = "weight or where may select others"
+        why = "weight or where may select different rows"
     if spec.source.columns:
         why = "a column read under another name (from) may be another column"
     if why is not None:

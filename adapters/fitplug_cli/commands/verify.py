@@ -138,7 +138,7 @@ def _verify_files(folder: Path) -> str:
     expected["groups"] = record.get("groups", [])
     wrong = next((key for key in expected if record.get(key) != expected[key]), None)
     if wrong is not None:
-        raise InputError(f"{folder / RECORD} was edited: its {wrong} is not the release's.")
+        raise InputError(f"{folder / RECORD} was edited: its {wrong} differs from the release.")
     if is_large(release.plan):
         return f"{RECORD} agrees with the release"
     display = open_display(folder)

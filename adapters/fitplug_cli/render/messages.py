@@ -117,7 +117,8 @@ def _list_details(plan: Plan) -> list[tuple[str, str]]:
     if (k := plan.structure.changes) > 1:
         rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
         details.append(("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}"))
-    details.append(("optimality", plan.certificate))
+    cost = f"rho = {format_up(plan.rho, 6)}; " if plan.objective.plain else ""
+    details.append(("optimality", cost + plan.certificate))
     counts = ", ".join(" x ".join(names) or "total" for names in plan.tables)
     return [*details, ("counts", counts)]
 

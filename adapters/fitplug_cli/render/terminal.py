@@ -120,7 +120,7 @@ def _print_slack(facts: Facts) -> None:
     )
     for free in facts.free_counts:
         out.print(
-            f"Free in addition: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with "
+            f"Also free: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with "
             f"std {_format_interval(free.least_std, free.largest_std)}."
         )
 

@@ -275,7 +275,7 @@ class _ColumnCheck:
                 if column == stored and kind is not attribute.value_type:
                     raise DataError(
                         f"{self._file.path}: column {stored!r} is read as {name!r} and {other!r}, "
-                        "which have other types. Give each a column of its own."
+                        "which have different types. Give each a column of its own."
                     )
             self._value_types[name] = attribute.value_type
             return
@@ -394,7 +394,10 @@ class _ColumnCheck:
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):
                 return suggested
-        return "Check the spelling, and that the first line names all columns, separated by commas."
+        return (
+            "Check the spelling, and that the file is UTF-8 text whose first line names all "
+            "columns, separated by commas."
+        )
 
 
 def _check_folder_code(

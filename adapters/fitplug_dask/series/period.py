@@ -166,7 +166,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             draw = self._adopt(answers, digest)
         if draw.stage.answers != digest:
             raise FitplugError(
-                f"{self} holds other answers than the ledger records. Restore the folder that "
+                f"{self} holds answers that the ledger does not have. Restore the folder that "
                 "was released."
             )
         if draw.stage.state == "drawn":

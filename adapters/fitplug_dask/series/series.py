@@ -114,11 +114,11 @@ class Series:
         Args:
             period: The period: a value of the attribute, or its text.
             data: Exact counts that hold at least `tables`, a function that returns them when they
-                are needed, or a `fitplug.Source` or its path. Of each only the cells of this period
-                are used. The counts must be final: what changes in the data later is in no release.
-                A source with `person` should hold the rows of this period alone, as all its rows of
-                a person compete. Each period is counted by itself; "Series" in the documentation
-                says what this enforces.
+                are needed, or a `fitplug.Source` or its path. Only the cells of this period are
+                used. The counts must be final: what changes in the data later is in no release. A
+                source with `person` should hold the rows of this period alone, as all its rows of a
+                person compete. Each period is counted by itself; "Series" in the documentation says
+                what this enforces.
 
         Returns:
             What is released so far, with this period.
