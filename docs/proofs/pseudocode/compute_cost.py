@@ -49,7 +49,7 @@ class BlockSetStrategy:
 
 class MatrixStrategy:
     def compute_record_cost(self, claimed=None):
-        if not self.structure.dense:
+        if self.structure.has_numbers:
             return super().compute_record_cost(claimed)
         columns = []
         entry = 1
