@@ -353,6 +353,10 @@ UNREAD = [
     ("44197.75", {"measure": ["2020-01-01", "2020-12-31"]}, r"such as 43861\.5"),
     ("1609459200", {"dates": ["2020", "2021"], "by": "year"}, "such as 1234567890"),
     ("12,5", {"bins": [0, 20]}, "with a decimal comma"),
+    ("40-44", {"integers": [0, 99]}, "such as 30-34.*Declare its values as categories"),
+    ("85 and over", {"bins": [0, 99]}, "such as 30-34.*Declare its values as categories"),
+    ("90+", {"measure": [0, 99]}, "such as 30-34"),
+    ("$1,200", {"measure": [0, 9999]}, r"such as \$12, .*Convert the column"),
     ("1/2/2020", {"integers": [0, 20]}, "such as 1/2/2020, but the domain expects integers"),
     ("1.0", ["1", "2"], r"such as 12\.0.*Declare the values as integers"),
     ("1", [True, False], "truth values, 0 and 1.*Declare the values as text or integers"),
@@ -397,6 +401,7 @@ def test_forms_that_are_read_are_not_refused(tmp_path: Path) -> None:
         "20200131": [fp.Integers(20_200_000, 20_201_000), fp.Categories(["20200131"])],
         "2020.0": [fp.Dates("2020", "2020", by="year")],
         "1/2/2020": [fp.Categories(["1/2/2020"])],
+        "30-34": [fp.Categories(["30-34", "35+"])],
     }
     for text, attributes in read.items():
         (tmp_path / "a.csv").write_text("\n".join(["a", *[text] * 20]))

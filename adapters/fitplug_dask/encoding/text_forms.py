@@ -33,6 +33,10 @@ _FORMS = {
         r"(1[89]|2[0-2])[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(T[0-9]{4,6}Z?)?"
     ),
     "with a decimal comma": re.compile(r"[+-]?[0-9]+,[0-9]+"),
+    "such as 30-34": re.compile(
+        r"[0-9]{1,3} ?([-–] ?[0-9]{1,3}|\+|(to|and|or) [0-9a-z]+)|[<>≤≥]=? ?[0-9]{1,3}"
+    ),
+    "such as $12": re.compile(r"[$€£¥] ?[0-9][0-9.,]*|[0-9][0-9.,]* ?[$€£¥%]"),
     "such as 12.0": re.compile(r"[0-9]+\.0"),
     "of truth values, 0 and 1": re.compile(r"[01]"),
     "of truth values, yes and no": re.compile(r"[tfyn]|yes|no", re.IGNORECASE),
@@ -50,12 +54,13 @@ _NULLS = frozenset(["", *map(str.casefold, NULLS)])
 _DATES = tuple(_FORMS)[:6]
 _BLANKS, _ENCODED = tuple(_FORMS)[-2:]
 
+_RANGES, _MONEY = "such as 30-34", "such as $12"
 _REMEDIES = {_BLANKS: "Remove them.", _ENCODED: "Save the file as UTF-8."}
 
 _UNREAD: dict[type, tuple[str, ...]] = {
     datetime.date: (*_DATES, "such as 12.0", "such as 43861.5"),
-    int: (*_DATES[:5], "with a decimal comma"),
-    float: (*_DATES[:5], "with a decimal comma"),
+    int: (*_DATES[:5], "with a decimal comma", _RANGES, _MONEY),
+    float: (*_DATES[:5], "with a decimal comma", _RANGES, _MONEY),
     bool: ("such as 12.0", "of truth values, 0 and 1", "of truth values, yes and no"),
     str: ("such as 12.0", _BLANKS, _ENCODED),
 }
@@ -127,6 +132,8 @@ def _explain_form(attribute: Encoder, form: str, says: str) -> str | None:
             advice = (
                 f"Add date_format = {' or '.join(map(repr, FORMATS))} to its entry in the domain."
             )
+    elif form == _RANGES:
+        advice = "Declare its values as categories, or convert the column."
     elif isinstance(attribute, CategoriesCodec):
         if any(map(_FORMS[form].fullmatch, attribute.labels)):
             return None
