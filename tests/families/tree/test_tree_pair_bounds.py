@@ -30,7 +30,7 @@ def draw_structure(rng, unit):
 
 
 def divide_pairs(structure, share, place, parts):
-    """The weights of pairs of leaves, one kind's, by (U23) node by node, without vectors.
+    """The weights of pairs of leaves, one kind's, by (U19) node by node, without vectors.
 
     Args:
         share: The weight of each cell of the tree's attribute, one of each node's, shape (n,).

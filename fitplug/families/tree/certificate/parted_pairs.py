@@ -2,7 +2,7 @@
 
 Leaf l has the share pi_l in the weights of every dense cell. A kind of pairs has the density n_v
 where the paths of two leaves part at node v, so that these have the weight n_v pi_l pi_l', and the
-density o_l where both leaves are l. With the least share m_v of a child of v, (U23) of
+density o_l where both leaves are l. With the least share m_v of a child of v, (U19) of
 docs/theory/units.md divides the density o_v that v would have as a leaf:
 
     n_v = (1 - f) o_v / (1 - m_v / pi_v)    b_v = f pi_v o_v

@@ -1,7 +1,7 @@
 """Weights of the bound of trees whose pairs of cells are weighed by where their paths part.
 
 The weights of the plan (`fitplug.families.tree.design.parting_descent`) are taken over as well as
-the weights of the bound can follow them (docs/theory/units.md, (U23)): these need pairs below the
+the weights of the bound can follow them (docs/theory/units.md, (U19)): these need pairs below the
 larger ones of a node's children where the shares of the children differ. So shares that are nearer
 to each other are tried too. Last, the weights of rows are improved. Nothing here is proven.
 """
