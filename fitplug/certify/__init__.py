@@ -4,6 +4,7 @@ from fitplug.certify.nuclear_norms import (
     certify_dense_bound as certify_dense_bound,
     check_weights as check_weights,
     divide_by_mass as divide_by_mass,
+    factor_change as factor_change,
     factor_precision as factor_precision,
     factor_sum as factor_sum,
     scale_weights as scale_weights,
@@ -13,6 +14,7 @@ from fitplug.certify.nuclear_norms import (
 from fitplug.certify.quadratures import (
     COARSE_STEP as COARSE_STEP,
     STEP as STEP,
+    LogDeterminants as LogDeterminants,
     ResolventQuadrature as ResolventQuadrature,
     lower_trace as lower_trace,
     place_poles as place_poles,

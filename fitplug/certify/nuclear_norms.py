@@ -176,6 +176,58 @@ def factor_precision(
     return P, proven, np.maximum(norms - error, 0.0) ** 2 * (1 - 4 * UNIT_ROUNDOFF)
 
 
+@dataclass(frozen=True, eq=False)
+class ProvenChange:
+    """How far P'(Z Z' + F'F - H'H)P is from the identity, for stacks of matrices.
+
+    Attributes:
+        departure: No less than the norm of the difference, shape (b,), or infinite.
+        growth: No less than the norm of P'Z Z'P, shape (b,).
+        changed: No less than the sum of the norms of P'F'F P and P'H'H P, shape (b,).
+    """
+
+    departure: FloatArray
+    growth: FloatArray
+    changed: FloatArray
+
+
+def factor_change(Zt: FloatArray, F: FloatArray, H: FloatArray) -> tuple[FloatArray, ProvenChange]:
+    """Find P with P'(Z Z' + F'F - H'H)P near the identity.
+
+    Args:
+        Zt: Z', shape (b, r, r). Its entries, and those of F and H, may be off by 12 units in the
+            last place from those that the proof is about.
+        F: Shape (b, m, r).
+        H: Shape (b, n, r).
+
+    Returns:
+        P, upper triangular with a positive diagonal, shape (b, r, r), and what is proven.
+    """
+    r = Zt.shape[1]
+    added = np.concatenate([Zt, F], axis=1)
+    product = added.swapaxes(1, 2) @ added - H.swapaxes(1, 2) @ H
+    P = np.ascontiguousarray(invert_lower(_factor(product)).swapaxes(1, 2))
+    squares, errors, grams = [], [], []
+    for matrix in (Zt, F, H):
+        Y = matrix @ P
+        reach = (_upper_norms(matrix, 1) * _upper_norms(P, 2)).sum(axis=1)
+        errors.append(gamma(r + 32) * 1.01 * reach)
+        squares.append((Y * Y).sum(axis=(1, 2)) * 1.01)
+        grams.append(Y.swapaxes(1, 2) @ Y)
+    off = grams[0] + grams[1] - grams[2] - np.eye(r)
+    roundings = [
+        gamma(matrix.shape[1] + 2 * r + 8) * square
+        + 2.02 * np.sqrt(square) * error
+        + 1.01 * error**2
+        for matrix, square, error in zip((Zt, F, H), squares, errors, strict=True)
+    ]
+    departure = 1.01 * np.sqrt((off * off).sum(axis=(1, 2))) + sum(roundings) + gamma(8) * r
+    growth = 1.01 * np.abs(grams[0]).sum(axis=2).max(axis=1) + roundings[0]
+    changed = squares[1] + squares[2] + roundings[1] + roundings[2]
+    fits = departure < _LARGEST_DEPARTURE
+    return P, ProvenChange(np.where(fits, departure, np.inf), growth, changed)
+
+
 def invert_lower(stack: FloatArray) -> FloatArray:
     """Invert lower triangular matrices (b, r, r), approximately; the results are triangular."""
     r = stack.shape[1]

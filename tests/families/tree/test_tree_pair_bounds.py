@@ -29,7 +29,52 @@ def draw_structure(rng, unit):
         return None
 
 
-def evaluate_bound(structure, p, kinds, q):
+def divide_pairs(structure, share, place, parts):
+    """The weights of pairs of leaves, one kind's, by (U19) node by node, without vectors.
+
+    Args:
+        share: The weight of each cell of the tree's attribute, one of each node's, shape (n,).
+        place: These cells, shape (n,).
+        parts: The part that is left below the nodes of each step, shape (steps,).
+    """
+    tree = structure.tree
+    at, density = tree.leaf_nodes[place], np.zeros((len(place), len(place)))
+
+    def spread(node, members, as_leaf):
+        steps = [s for s, step in enumerate(tree.steps) if node in step.parents]
+        if not steps:
+            density[np.ix_(members, members)] = as_leaf
+            return
+        step = tree.steps[steps[0]]
+        children = step.children[list(step.parents).index(node)].tolist()
+        below = []
+        for child in children:
+            under = {child}
+            for later in tree.steps:
+                for parent, its in zip(later.parents, later.children, strict=True):
+                    under |= set(its.tolist()) if parent in under else set()
+            found = [i for i in members if at[i] in under]
+            identical = step.counts is not None
+            below += [(child, [i]) for i in found] if identical else [(child, found)]
+        sums = [share[found].sum() for _, found in below]
+        whole, least, part = sum(sums), min(sums), parts[steps[0]]
+        apart = (1 - part) * as_leaf / (1 - least / whole)
+        density[np.ix_(members, members)] = apart
+        for (child, found), own in zip(below, sums, strict=True):
+            of_child = apart * (1 - least / own) + part * whole * as_leaf / own
+            if len(found) == 1:
+                density[found[0], found[0]] = of_child
+            else:
+                spread(child, found, of_child)
+
+    spread(0, list(range(len(place))), 1.0)
+    weights = density * np.outer(share, share)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), share, rtol=1e-12)
+    return weights
+
+
+def evaluate_bound(structure, p, kinds, q, parts=None):
     """T(p, q) at the weights of pairs that p and kinds stand for, from matrices over all cells."""
     workload, tree, attributes = structure.workload, structure.tree, structure.workload.attributes
     counts = tree.multiplicities[tree.leaves]
@@ -70,7 +115,17 @@ def evaluate_bound(structure, p, kinds, q):
         both = np.outer(dense == c, dense == d)
         both = (both + both.T) / 2 if c != d else both
         chosen = same & (move == number)
-        M += weight * both * chosen * np.outer(share, share) / (even * of_move[number])
+        leaves = np.outer(share, share)
+        if parts is not None:
+            # The shares of leaves are the same for all dense cells.
+            places = np.unique(place[share > 0])
+            of_place = np.zeros(place.max() + 1)
+            of_place[place] = np.maximum(of_place[place], share)
+            every = np.zeros((len(of_place), len(of_place)))
+            own = divide_pairs(structure, of_place[places], places, parts[:, number, pair])
+            every[np.ix_(places, places)] = own
+            leaves = every[np.ix_(place, place)] * np.outer(share > 0, share > 0)
+        M += weight * both * chosen * leaves / (even * of_move[number])
     for k, weight in enumerate(kinds[split:].tolist()):
         number, c = divmod(k, structure.cells)
         chosen = same & (move == number + 1) & (place[:, None] == place) & (dense == c)
@@ -105,10 +160,74 @@ def test_the_bound_is_the_norm(unit, seed):
     kinds = rng.uniform(0, 1, structure.kinds) ** 4
     q = rng.uniform(0.1, 1, structure.rows) * structure.repeats
     truth = evaluate_bound(structure, p, kinds, q)
-    found = certify_bound(structure, Objective(), 1.0, Duals(np.append(p, kinds), q, NO_FRAME))
+    p = np.concatenate([p, kinds, np.zeros(structure.parts_below)])
+    found = certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME))
     assert found <= truth * (1 + 1e-12)
     loose = structure.cells > 1 and seed == 2
     assert found >= truth * (0.5 if loose else 1 - 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", PAIR_UNITS[:5], ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bound_by_where_paths_part_is_the_norm(unit, seed):
+    rng = np.random.default_rng(200 + seed)
+    structure = draw_structure(rng, unit)
+    if structure is None:
+        return
+    p = rng.uniform(0.1, 1, len(structure.tree.leaves)) ** (seed % 3)
+    p *= structure.tree.multiplicities[structure.tree.leaves]
+    p = np.repeat(p, structure.cells)
+    kinds = rng.uniform(0, 1, structure.kinds) ** 4
+    shape = len(structure.tree.steps), structure.moves, len(structure.cell_pairs[0])
+    parts = rng.uniform(0, 1, shape) ** rng.uniform(0.1, 3)
+    parts[rng.random(shape) < 0.1] = 0
+    parts[rng.random(shape) < 0.1] = 1
+    q = rng.uniform(0.1, 1, structure.rows) * structure.repeats
+    truth = evaluate_bound(structure, p, kinds, q, parts)
+    # A part of more than 1 counts as 1.
+    parts[parts > 0.999] = 7
+    parts = parts.ravel()
+    duals = Duals(np.concatenate([p, kinds, parts]), q, NO_FRAME)
+    found = certify_bound(structure, Objective(), 1.0, duals)
+    assert truth * (1 - 1e-4) <= found <= truth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("error", [1e-9, 1e-3, 0.5, np.nan])
+def test_wrong_factors_are_found_out(error, monkeypatch):
+    """Whatever LAPACK returns, the bound is no larger."""
+    rng = np.random.default_rng(3)
+    structure = None
+    while structure is None or structure.cells == 1:
+        structure = draw_structure(rng, fp.ReplaceOne())
+    p, q = rng.uniform(0.5, 1, structure.differences), np.ones(structure.rows)
+    own = structure.differences - structure.kinds - structure.parts_below
+    p[:own] = np.repeat(p[: own // structure.cells], structure.cells)
+    duals = Duals(p, q, NO_FRAME)
+    true = certify_bound(structure, Objective(), 1.0, duals)
+    inverse = np.linalg.inv
+    monkeypatch.setattr(np.linalg, "inv", lambda x: inverse(x) * (1 + error))
+    found = certify_bound(structure, Objective(), 1.0, duals)
+    assert 0 <= found <= true * (1 + 1e-7)
+    assert found > 0.99 * true or error != 1e-9
+
+
+def test_parts_of_pairs_that_are_no_weights_prove_nothing():
+    rng = np.random.default_rng(1)
+    structure = None
+    while structure is None or structure.cells == 1:
+        structure = draw_structure(rng, fp.ReplaceOne())
+    before = structure.differences - structure.parts_below
+    p, q = np.ones(structure.differences), np.ones(structure.rows)
+    assert certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME)) > 0
+    for wrong in (-1e-9, np.nan, np.inf):
+        p[before] = wrong
+        with pytest.raises(ValueError, match="finite numbers >= 0"):
+            certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME))
+    # A leaf without weight has no density of pairs.
+    p[before] = 1
+    p[: structure.cells] = 0
+    assert certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME)) == 0
 
 
 @pytest.mark.slow
@@ -120,7 +239,8 @@ def test_the_ascent_by_rows_finds_the_best_rows(unit):
     while structure is None or structure.cells == 1:
         structure = draw_structure(rng, unit)
     p = np.outer(rng.uniform(0.1, 1, len(structure.tree.leaves)), np.ones(structure.cells))
-    p = np.append(p, rng.uniform(0.1, 1, structure.kinds))
+    p = np.concatenate([p.ravel(), rng.uniform(0.1, 1, structure.kinds)])
+    p = np.append(p, np.zeros(structure.parts_below))
     bounds = []
     for _ in range(3):
         start = Duals(p, rng.uniform(0.1, 1, structure.rows), NO_FRAME)

@@ -7,7 +7,7 @@ different values decide the cost:
     sum over A of  w_A ( Y_A(d, d) + Y_A(d', d') - 2 kappa_A(D) Y_A(d, d') )
     kappa_A(D) = prod over a in A and D of -1 / (n_a - 1)
 
-with Y_A = Sigma_A^-1 (docs/theory/units.md, (U19)). Where A has no attribute along which a record
+with Y_A = Sigma_A^-1 (docs/theory/units.md, (U21)). Where A has no attribute along which a record
 may move, kappa_A = 1, and public totals answer a part of the block; see
 `fitplug.neighbours.cell_pairs`. Without symmetric attributes there is one block, over all cells.
 """

@@ -22,13 +22,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.certify import divide_by_mass, scale_weights
+from fitplug.certify import check_weights, divide_by_mass, scale_weights
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.block_weights import BlockWeights
+from fitplug.families.tree.certificate.block_weights import BlockWeights, Totals
+from fitplug.families.tree.certificate.parted_pairs import (
+    PartedDensities,
+    PartedTree,
+    build_covariances,
+    divide_densities,
+    factor_covariances,
+)
+from fitplug.families.tree.certificate.scalar_trees import LEAST_MASS
 from fitplug.families.tree.certificate.trees import (
+    RootPrior,
     TreeCertifier,
+    add_gains,
     build_root_prior,
+    lower_root_trace,
     lower_weighted_norm,
     scale_by_power,
     scale_rows,
@@ -50,7 +61,9 @@ class TreePairCertifier(TreeCertifier):
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, TreePairStructure)
-        p = scale_weights("p", duals.p, structure.differences)
+        check_weights("p", duals.p, structure.differences)
+        p, parts = np.split(duals.p, [structure.differences - structure.parts_below])
+        p = scale_weights("p", p, len(p))
         q = scale_weights("q", duals.q, structure.rows)
         cells = p[: -structure.kinds].reshape(-1, structure.cells)
         kinds = p[-structure.kinds :]
@@ -65,9 +78,15 @@ class TreePairCertifier(TreeCertifier):
             return 0.0
         power, rows = scale_by_power(q / (scale * structure.targets))
         kappas, thetas = structure.weigh_blocks(kinds)
+        parted = None
+        if parts.any():
+            parted, mass = part_pairs(structure, cells.sum(axis=1), kinds, parts)
+            if parted is None or not mass > 0:
+                return 0.0
+            shares = np.repeat(parted.leaves[:, None], structure.cells, axis=1)
         norms = [
             math.sqrt(2 * structure.subsets.profile_multiples[block])
-            * _lower_block(structure, block, shares, (kappas[block], thetas[block]), rows)
+            * _lower_block(structure, block, shares, (kappas[block], thetas[block]), rows, parted)
             for block in structure.noisy_blocks.tolist()
         ]
         norm = math.ldexp(math.fsum(norms), power) * (1 - gamma(len(cells) + 64))
@@ -89,6 +108,27 @@ def upper_pair_mass(structure: TreePairStructure, shares: FloatArray, kinds: Flo
     alone = float(alike @ (shares**2 / counts[:, None]).sum(axis=0)[first])
     error = gamma(len(shares) + structure.kinds + 64)
     return max(0.0, 1 - alone * (1 - error)) + error
+
+
+def part_pairs(
+    structure: TreePairStructure, weights: FloatArray, kinds: FloatArray, parts: FloatArray
+) -> tuple[PartedDensities | None, float]:
+    """Find the densities of pairs by where their paths part, and a bound on their weights' sum.
+
+    Args:
+        structure: The structure.
+        weights: Those of leaves, shape (leaves,).
+        kinds: The weights of kinds of pairs, whose sum is 1, shape (kinds,).
+        parts: What of these is below the nodes of each step; more than 1 counts as 1.
+    """
+    leaves = weights / weights.sum()
+    if not (leaves >= LEAST_MASS).all():
+        return None, 0.0
+    anywhere, _ = structure.split_kinds(kinds)
+    shape = (len(structure.tree.steps), *anywhere.shape)
+    densities = divide_densities(structure, leaves, anywhere, np.minimum(parts, 1).reshape(shape))
+    error = densities.error + gamma(structure.kinds + 64)
+    return densities, max(0.0, 1 - densities.alone) + error
 
 
 def _drop_kinds(structure: TreePairStructure, kinds: FloatArray, is_weighted: BoolArray) -> None:
@@ -154,6 +194,7 @@ def _lower_block(
     shares: FloatArray,
     charges: tuple[FloatArray, FloatArray],
     row_weights: FloatArray,
+    parted: PartedDensities | None,
 ) -> float:
     """Bound the norm of a block from below, without the factor of its profile and of 2.
 
@@ -163,6 +204,7 @@ def _lower_block(
         shares: pi, the share of each leaf in the weights of each dense cell, shape (leaves, D).
         charges: kappa, shape (D,), and theta by pairs of dense cells, shape (K,).
         row_weights: q / c, near 1 or less, shape (rows,).
+        parted: The densities of pairs by where their paths part, if they depend on it.
     """
     kappa, theta = charges
     power, rows = scale_rows(structure, block, row_weights)
@@ -174,7 +216,9 @@ def _lower_block(
         return math.ldexp(norm, power)
     classes, totals = structure.classes[block][0], structure.find_totals(block)
     spread = structure.unfold_pairs(theta)
-    lost, factor = _upper_loss(classes, p, spread), 1.0
+    lost, factor = _NOTHING_LOST, 1.0
+    if parted is None:
+        lost = _upper_loss(classes, p, spread)
     if totals.count and not len(totals.measured):
         # Each class is a public total, so that its cells have nothing besides its sum.
         lost = lost._replace(between=0.0)
@@ -196,4 +240,38 @@ def _lower_block(
     )
     if prior is None:
         return 0.0
+    if parted is not None and weights.last > 0:
+        norm = _lower_parted_norm(weights, prior, parted, (block, kappa))
+        return math.ldexp(norm, power)
     return math.ldexp(factor * lower_weighted_norm(weights, prior), power)
+
+
+def _lower_parted_norm(
+    weights: BlockWeights,
+    prior: RootPrior,
+    parted: PartedDensities,
+    charges: tuple[int, FloatArray],
+) -> float:
+    """Bound the norm of a block whose pairs have densities by where their paths part."""
+    structure, (block, kappa) = weights.structure, charges
+    assert isinstance(structure, TreePairStructure)
+    shift = 2 * parted.error + gamma(structure.cells**2 + 8 * structure.kinds + 64)
+    factors, least = [], 1.0
+    for covariances in build_covariances(structure, block, kappa, parted, shift):
+        proven = factor_covariances(covariances)
+        if proven is None:
+            return 0.0
+        factors.append(proven[0])
+        least = min(least, proven[1])
+    tree = weights.build_dense(Totals(weights.last + 1, 1.0))
+    shares = parted.shares[structure.tree.depths <= weights.last]
+    shares[0] = 1.0
+    rounding = 4 * weights.rounding + gamma(len(parted.leaves) + 64)
+    of_nodes = PartedTree(tree, shares, tuple(factors), prior.sums, rounding)
+
+    def evaluate(poles: FloatArray) -> FloatArray:
+        bounds, roots = of_nodes.lower_determinants(poles)
+        return add_gains(bounds, roots, prior, poles)
+
+    bound = lower_root_trace(tree, evaluate, most=4.0)
+    return bound * math.sqrt(least) * (1 - gamma(8)) * (1 - 8 * weights.rounding)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.certify import COARSE_STEP, STEP, lower_trace
+from fitplug.certify import COARSE_STEP, STEP, LogDeterminants, lower_trace
 from fitplug.families.blocks.certificate import BlockCertifier
 from fitplug.families.tree.certificate.block_weights import BlockWeights
 from fitplug.families.tree.certificate.dense_trees import DenseTree
@@ -89,14 +89,15 @@ def build_root_prior(
     return RootPrior(*sums, totals.reduction.astype(np.float64), np.asarray(factor, np.float64))
 
 
-def _add_gains(
+def add_gains(
     bounds: FloatArray, roots: Sequence[RootPosterior], prior: RootPrior, poles: FloatArray
 ) -> FloatArray:
     """Add the logarithms of what the determinants are multiplied by; zero where none is proven."""
     with np.errstate(all="ignore"):
         gains = [_lower_gain(root, prior, t) for root, t in zip(roots, poles.tolist(), strict=True)]
-    total = bounds + np.array(gains)
-    return np.where(np.isfinite(total), np.maximum(total - gamma(8) * bounds, 0.0), 0.0)
+        total = bounds + np.array(gains)
+        total -= gamma(8) * np.abs(bounds)
+    return np.where(np.isfinite(total), np.maximum(total, 0.0), 0.0)
 
 
 def _lower_gain(root: RootPosterior, prior: RootPrior, t: float) -> float:
@@ -204,6 +205,32 @@ def scale_rows(
     return power, np.ldexp(row_weights, -2 * power)
 
 
+def lower_root_trace(tree: DenseTree, evaluate: LogDeterminants, most: float) -> float:
+    """Bound tr N^1/2 from below, for a tree of matrices.
+
+    Args:
+        tree: The tree.
+        evaluate: Gives lower bounds on log det(I + N / t) at poles t.
+        most: By what factor eigenvalues are larger than those of the tree, at most, about.
+    """
+    tolerance, step, batch = TOLERANCE, STEP, 8
+    work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
+    if work > MOST_WORK:
+        raise ValueError("dual weights p distinguish cells at too many nodes: average them there")
+    if work > LARGE_WORK:
+        tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4
+    bound, _ = lower_trace(
+        evaluate,
+        rank=tree.rank,
+        trace=tree.trace * most,
+        largest=tree.upper_eigenvalue() * most,
+        tolerance=tolerance,
+        step=step,
+        batch=batch,
+    )
+    return bound
+
+
 def lower_weighted_norm(
     weights: BlockWeights,
     prior: RootPrior | None,
@@ -244,7 +271,7 @@ def lower_weighted_norm(
 
     def evaluate(poles: FloatArray) -> FloatArray:
         bounds, roots = tree.lower_determinants(poles)
-        return bounds if prior is None else _add_gains(bounds, roots, prior, poles)
+        return bounds if prior is None else add_gains(bounds, roots, prior, poles)
 
     bound, _ = lower_trace(
         evaluate,

@@ -182,9 +182,10 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
     if structure.cells == 1:
         return duals
     error = choose_error(tolerance)
-    cells = duals.p[: -structure.kinds].reshape(-1, structure.cells)
+    p = duals.p[: structure.differences - structure.parts_below]
+    cells = p[: -structure.kinds].reshape(-1, structure.cells)
     shares = cells / cells.sum(axis=0)
-    kappas, thetas = structure.weigh_blocks(duals.p[-structure.kinds :])
+    kappas, thetas = structure.weigh_blocks(p[-structure.kinds :])
     multiples = structure.subsets.profile_multiples
     blocks = []
     for block in structure.noisy_blocks.tolist():

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg.lapack import dtrtri
 
 from fitplug.families.base.objective import Objective
-from fitplug.families.tree.certificate.block_weights import BlockWeights
+from fitplug.families.tree.certificate.block_weights import BlockWeights, Totals
 from fitplug.families.tree.certificate.dense_trees import DenseTree
 from fitplug.families.tree.certificate.scalar_trees import ScalarTree
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -74,6 +74,9 @@ class BlockGradient:
         error: The relative error of T that is wanted.
         root: The covariance that the counts of the classes at the root have in the place of
             diag(sums of p), shape (r, r), where records move.
+        priors: The precision that each node has before it is measured beyond what its children tell
+            of it, at pole 1, by node, shape (N, r, r), where weights of pairs depend on where their
+            paths part.
     """
 
     def __init__(
@@ -84,8 +87,10 @@ class BlockGradient:
         rows: FloatArray,
         error: float,
         root: FloatArray | None = None,
+        priors: FloatArray | None = None,
     ) -> None:
         self.error = error
+        self.priors = priors
         self.tree = structure.tree
         self.root = root
         self.weights = BlockWeights(structure, block, p, rows)
@@ -96,7 +101,10 @@ class BlockGradient:
             return
         self.by_class = np.zeros_like(self.weights.masses)
         self.each = self.weights.masses / self.tree.multiplicities[:, None]
-        if self.weights.classes[0].size == 1:
+        if priors is not None and self.weights.last > 0:
+            totals = Totals(self.weights.last + 1, 1.0)
+            self._add_matrices(self.weights.build_dense(totals), totals.depth)
+        elif self.weights.classes[0].size == 1:
             self._add_numbers(self.weights.build_scalar())
         else:
             totals = self.weights.find_totals()
@@ -127,7 +135,8 @@ class BlockGradient:
         """Add up the poles of a tree of matrices, with numbers from a depth on."""
         nodes = np.flatnonzero(self.tree.depths < depth)
         tau, omega = _place_poles(tree.upper_eigenvalue(), tree.masses.size, self.error)
-        sweep, totals, tops = PosteriorSweep(tree), tree.totals, tree.tops
+        priors = None if self.priors is None or not tree.steps else self.priors[nodes]
+        sweep, totals, tops = PosteriorSweep(tree, priors), tree.totals, tree.tops
         information = np.zeros((len(tau), len(nodes)))
         inside = tree.members.astype(np.float64)
         if totals is not None:
@@ -235,13 +244,15 @@ class PosteriorSweep:
 
     Args:
         tree: The tree.
+        priors: See `BlockGradient`; by position, shape (n, r, r).
 
     Attributes:
         precisions: W_v of each node, shape (n, r, r).
     """
 
-    def __init__(self, tree: DenseTree) -> None:
+    def __init__(self, tree: DenseTree, priors: FloatArray | None = None) -> None:
         self.tree = tree
+        self.priors = priors
         self.precisions = _build_precisions(tree)
         inner = np.zeros(len(tree.masses), dtype=bool)
         for step in tree.steps:
@@ -270,9 +281,12 @@ class PosteriorSweep:
             inverse = self.precisions[nodes]
             if self.tree.totals is not None:
                 inverse += information[nodes, None, None] * np.outer(self._inside, self._inside)
-            inverse[:, at, at] += tau / self._masses[some]
+            if self.priors is not None:
+                inverse = inverse + tau * self.priors[nodes]
+            else:
+                inverse[:, at, at] += tau / self._masses[some]
             y[nodes] = _invert_positive(inverse)
-        inverses = [self._find_prior_inverse(i) for i in reversed(range(len(self.tree.steps)))]
+        inverses = [self._find_prior_inverse(i, tau) for i in reversed(range(len(self.tree.steps)))]
         if root is not None:
             y[0] = move_root(y[0], self.tree.masses[0], tau, root)
         for step, inverse in zip(self.tree.steps, reversed(inverses), strict=True):
@@ -285,7 +299,7 @@ class PosteriorSweep:
                     y[nodes] = gain @ V
         return y
 
-    def _find_prior_inverse(self, i: int) -> FloatArray:
+    def _find_prior_inverse(self, i: int, tau: float) -> FloatArray:
         """Sweep up one step: find V of its parents, and return the inverse of V0, (b, r, r)."""
         step, y = self.tree.steps[i], self._y
         at = np.arange(y.shape[1])
@@ -298,7 +312,10 @@ class PosteriorSweep:
         for some in self._divide(len(step.parents)):
             nodes = step.parents[some]
             inverse[some] = _invert_positive(prior[some])
-            y[nodes] = _invert_positive(inverse[some] + self.precisions[nodes])
+            after = inverse[some] + self.precisions[nodes]
+            if self.priors is not None:
+                after += tau * self.priors[nodes]
+            y[nodes] = _invert_positive(after)
         return inverse
 
     def _divide(self, n: int) -> Iterator[slice]:

@@ -29,6 +29,7 @@ from fitplug.families.tree.design.descent import (
 )
 from fitplug.families.tree.design.family import Prices, Sweep
 from fitplug.families.tree.design.pair_root import find_pair_root
+from fitplug.families.tree.design.parted_bound import find_parted_duals
 from fitplug.families.tree.design.parting_descent import PartingDescent
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
@@ -58,7 +59,6 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
     member = descent.make_member(solution)
     first = descent.make_duals(solution.best_upper.x)
     duals = [first, ascend_pair_rows(structure, first, tolerance)]
-    best = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
     members, iterations = [member], solution.iterations
     if structure.tree.steps and not structure.keeps_tree and not solution.stopped:
         parting = PartingDescent(structure, MIXING * tolerance)
@@ -68,6 +68,10 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
             parted = parting.run(start, tolerance, most, options.progress)
             members.append(parting.make_member(parted))
             iterations += parted.iterations
+            weights = parting.split(parted.best_upper.x)
+            found = find_parted_duals(parting, weights, duals[1].q, tolerance)
+            duals += [] if found is None else [found]
+    best = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
     return [replace(one, duals=best, iterations=iterations) for one in members]
 
 
@@ -108,7 +112,8 @@ class PairDescent(TreeDescent):
         structure, (p, kinds, q) = self.structure, self.split(x)
         kappas, _ = structure.weigh_blocks(kinds)
         cells = (p.reshape(-1, structure.cells) * kappas.max(axis=0)).ravel()
-        return Duals(np.concatenate([average_where_large(structure, cells), kinds]), q)
+        even = average_where_large(structure, cells)
+        return Duals(np.concatenate([even, kinds, np.zeros(structure.parts_below)]), q)
 
     def price(self, weights: Weights) -> Sequence[Prices]:
         structure, D = self.structure, self.structure.cells

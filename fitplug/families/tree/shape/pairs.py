@@ -23,6 +23,10 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals, find_root_totals
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
+MOST_PARTED, MOST_PARTED_WORK = 2**22, 2e8
+"""The most kinds of pairs of all nodes together whose weights may depend on where paths part, and
+the most operations that matrices of these nodes may take."""
+
 MOST_MOVED = 7
 """Most symmetric attributes along which a record may move: each set of them has a cost."""
 
@@ -52,8 +56,22 @@ class TreePairStructure(TreeStructure):
 
     @property
     def differences(self) -> int:
-        """The cells told apart, in C order of leaves and dense cells, and then kinds of pairs."""
-        return super().differences + self.kinds
+        """The cells told apart, in C order of leaves and dense cells, then kinds of pairs, and then
+        the parts of these below the nodes of each step.
+        """
+        return super().differences + self.kinds + self.parts_below
+
+    @property
+    def parts_below(self) -> int:
+        """The number of parts that say how weights of pairs depend on where their paths part.
+
+        There is one for each step of the tree, move and pair of dense cells, in C order, and none
+        where these are too many.
+        """
+        kinds = self.moves * self.cell_pairs.shape[1]
+        inner = sum(len(step.parents) for step in self.tree.steps)
+        fits = inner * kinds <= MOST_PARTED and inner * self.cells**3 <= MOST_PARTED_WORK
+        return len(self.tree.steps) * kinds if fits else 0
 
     @property
     def moves(self) -> int:

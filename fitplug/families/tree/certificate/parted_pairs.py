@@ -1,0 +1,279 @@
+"""The bound of trees whose pairs of cells have weights by where their paths part.
+
+Leaf l has the share pi_l in the weights of every dense cell. A kind of pairs has the density n_v
+where the paths of two leaves part at node v, so that these have the weight n_v pi_l pi_l', and the
+density o_l where both leaves are l. With the least share m_v of a child of v, (U19) of
+docs/theory/units.md divides the density o_v that v would have as a leaf:
+
+    n_v = (1 - f) o_v / (1 - m_v / pi_v)    b_v = f pi_v o_v
+    o_j = n_v (1 - m_v / pi_j) + b_v / pi_j     for each child j of v
+
+for a part f from 0 to 1. With these weights the sums below the children of v are, given the sum
+below v, what they are if they were independent with covariances pi_j C_v / t, where
+
+    C_v = diag(kappa) + theta of (m_v n_v - b_v)
+
+So a sweep upwards treats them as independent, and then changes the covariance that the sum below v
+has before anything is asked from pi_v C_v / t to pi_v C_u / t, for the parent u of v. This adds t /
+pi_v (C_u^-1 - C_v^-1) to the precision. As this is indefinite, precisions are enclosed: that of a
+node is within a (P P')^-1 of (P P')^-1, for a matrix P of floats and a small number a.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fitplug.certify import factor_change, factor_sum, sum_logarithms
+from fitplug.families.tree.certificate.dense_trees import DenseTree
+from fitplug.families.tree.certificate.scalar_trees import RootPosterior
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
+
+_MOST_NUMBERS = 2_000_000
+"""Most entries of the stacks of a node's children."""
+
+
+class PartedDensities(NamedTuple):
+    """The densities of all kinds of pairs.
+
+    Attributes:
+        leaves: pi of the leaves, together where they are identical, shape (leaves,).
+        shares: pi of each node, and of each of the identical leaves of one, shape (N,).
+        changes: m_v n_v - b_v of the parents of each step, shape (b, moves, K) each.
+        alone: The weight of pairs of a cell with itself.
+        error: A bound on the errors of pi_v n_v and of the changes, relative to the weights of
+            their kinds, and on that of `alone`.
+    """
+
+    leaves: FloatArray
+    shares: FloatArray
+    changes: tuple[FloatArray, ...]
+    alone: float
+    error: float
+
+
+def divide_densities(
+    structure: TreePairStructure, shares: FloatArray, anywhere: FloatArray, parts: FloatArray
+) -> PartedDensities:
+    """Divide the weights of kinds of pairs among the nodes where paths part.
+
+    Args:
+        structure: The structure.
+        shares: pi, which sum to 1, shape (leaves,).
+        anywhere: The weights of the kinds, shape (moves, K).
+        parts: f of each step, from 0 to 1, shape (steps, moves, K).
+    """
+    tree = structure.tree
+    sums = tree.sum_leaves(shares)
+    each = sums / tree.multiplicities
+    first, second = structure.cell_pairs
+    densities: dict[int, FloatArray] = {0: anywhere}
+    changes, alone = [], 0.0
+    for step, part in zip(tree.steps, parts, strict=True):
+        o = np.stack([densities.pop(v) for v in step.parents.tolist()])
+        pi, below = sums[step.parents, None, None], each[step.children]
+        m = below.min(axis=1)[:, None, None]
+        n, b = (1 - part) * o / (1 - m / pi), part * pi * o
+        changes.append(m * n - b)
+        is_leaf = np.isin(step.children, tree.leaves)
+        for j, at in enumerate(step.children.T):
+            share = below[:, j, None, None]
+            of_child = np.maximum(n * (1 - m / share), 0.0) + b / share
+            inner = np.flatnonzero(~is_leaf[:, j])
+            densities.update(zip(at[inner].tolist(), of_child[inner], strict=True))
+            same = of_child[:, 0, first == second].sum(axis=1)
+            count = tree.multiplicities[at]
+            alone += float((count * below[:, j] ** 2 * same)[is_leaf[:, j]].sum())
+    error = 16 * (len(tree.steps) + 2) * gamma(len(tree.leaves) + 64)
+    return PartedDensities(shares, each, tuple(changes), alone, error)
+
+
+def build_covariances(
+    structure: TreePairStructure,
+    block: int,
+    kappa: FloatArray,
+    densities: PartedDensities,
+    shift: float = 0.0,
+) -> list[FloatArray]:
+    """Build C of the parents of each step that a block asks for, shape (b, r, r) each.
+
+    Args:
+        structure: The structure.
+        block: The block.
+        kappa: Of each dense cell, shape (D,).
+        densities: The densities of pairs.
+        shift: The part of kappa that is taken off.
+    """
+    classes = structure.classes[block]
+    merge, last = classes[0].merge_counts, max(d for d, one in enumerate(classes) if one.size)
+    degrees = np.diag(merge(kappa) * (1 - shift))
+    covariances = []
+    for step, change in zip(structure.tree.steps, densities.changes, strict=True):
+        if step.depth <= last:
+            by_pair = np.tensordot(change, structure.move_ratios[block], (1, 0))
+            theta = np.stack([structure.unfold_pairs(one) for one in by_pair])
+            covariances.append(degrees + merge(merge(theta).swapaxes(1, 2)))
+    return covariances
+
+
+@dataclass(frozen=True, eq=False)
+class PartedTree:
+    """A block, where the children of each node have covariances of their own.
+
+    Attributes:
+        tree: The nodes and what is asked of them.
+        shares: pi of each of the identical nodes at each position, shape (n,).
+        factors: X of the parents of each step, with C^-1 = X'X, shape (b, r, r) each.
+        sums: The variances that the sums of the classes over all leaves have in the end, (r,).
+        rounding: A bound on the relative errors of the shares.
+    """
+
+    tree: DenseTree
+    shares: FloatArray
+    factors: tuple[FloatArray, ...]
+    sums: FloatArray
+    rounding: float
+
+    def lower_determinants(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
+        """Bound log det(I + N / t) from below, with variances `sums` / t of the sums.
+
+        Args:
+            poles: t, shape (P,).
+
+        Returns:
+            The bounds, shape (P,), minus infinity where nothing is proven, and what is known of the
+            root at each pole.
+        """
+        with np.errstate(all="ignore"):
+            swept = [self._sweep(t) for t in poles.tolist()]
+        return np.array([bound for bound, _ in swept]), [root for _, root in swept]
+
+    def _sweep(self, t: float) -> tuple[float, RootPosterior]:
+        tree = self.tree
+        n, r = tree.masses.shape
+        slot = np.full(n, -1)
+        inner = np.concatenate([step.parents for step in tree.steps])
+        slot[inner] = np.arange(len(inner))
+        X = np.concatenate(self.factors)
+        above = np.full(len(inner), -1)
+        for step in tree.steps:
+            at = slot[step.children]
+            above[at[at >= 0]] = np.broadcast_to(slot[step.parents, None], at.shape)[at >= 0]
+        # The last target is that of the root.
+        targets = np.concatenate([X, np.diag(1 / np.sqrt(self.sums))[None]])
+        P, a = np.empty((len(inner), r, r)), np.empty(len(inner))
+        total, size = 0.0, 0.0
+        for step in reversed(tree.steps):
+            k = step.children.shape[1]
+            most = max(1, _MOST_NUMBERS // (k * r * r))
+            for start in range(0, len(step.parents), most):
+                some = slice(start, start + most)
+                parents, children = step.parents[some], step.children[some]
+                flat, owners = children.ravel(), np.repeat(slot[parents], k)
+                S, near = np.empty((len(flat), r, r)), np.empty(len(flat))
+                is_leaf = slot[flat] < 0
+                S[~is_leaf], near[~is_leaf] = P[slot[flat[~is_leaf]]], a[slot[flat[~is_leaf]]]
+                leaves = flat[is_leaf]
+                roots = np.sqrt(t / self.shares[leaves])[:, None, None] * X[owners[is_leaf]]
+                found = self._update(leaves, roots, np.full(len(leaves), self.rounding), None)
+                S[is_leaf], near[is_leaf] = found[:2]
+                total += found[2]
+                size += found[3]
+                stack = S.reshape(-1, k, r, r).transpose(0, 2, 1, 3).reshape(-1, r, k * r)
+                Zt, departure = factor_sum(stack, step.counts[some])
+                most_off = near.reshape(-1, k).max(axis=1)
+                off = ((1 + most_off) / (1 - departure) - 1) * 1.01 + 8 * UNIT_ROUNDOFF
+                off[~(departure < 0.25)] = np.inf
+                scale = np.sqrt(t / self.shares[parents])[:, None, None]
+                at = slot[parents]
+                change = scale * targets[above[at]], scale * X[at], X[at], targets[above[at]]
+                P[at], a[at], more, sized = self._update(parents, Zt, off, change)
+                total += more
+                size += sized
+        bound = total - gamma(n + 64) * size
+        inverse = np.linalg.inv(P[slot[0]])
+        return bound, _describe_root(P[slot[0]], inverse, float(a[slot[0]]))
+
+    def _update(
+        self,
+        nodes: np.ndarray,
+        Zt: FloatArray,
+        off: FloatArray,
+        change: tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None,
+    ) -> tuple[FloatArray, FloatArray, float, float]:
+        """Update nodes whose precision is within `off` Z Z' of Z Z' before they are measured.
+
+        Args:
+            nodes: Their positions, shape (b,).
+            Zt: Z', shape (b, r, r).
+            off: Shape (b,).
+            change: G and H, where G'G - H'H is what is added to the precision, and the matrices of
+                which they are multiples; shape (b, r, r) each.
+
+        Returns:
+            P and a of the nodes, shape (b, r, r) and (b,), the sum of the lower bounds on their
+            logarithms, and the sum of the sizes of all logarithms.
+        """
+        tree, r = self.tree, Zt.shape[1]
+        P, a = np.zeros_like(Zt), np.full(len(nodes), np.inf)
+        total = size = 0.0
+        kinds = tree.kinds[nodes]
+        for kind in np.unique(kinds).tolist():
+            at = np.flatnonzero(kinds == kind)
+            measured = tree.measurements[kind]
+            F = np.sqrt(measured.precisions[tree.places[nodes[at]]])[:, :, None] * measured.matrix
+            H = np.zeros((len(at), 0, r))
+            if change is not None:
+                F, H = np.concatenate([F, change[0][at]], axis=1), change[1][at]
+            P[at], proven = factor_change(Zt[at], F, H)
+            near = proven.departure + off[at] * proven.growth
+            if change is not None:
+                near = near + self.rounding * proven.changed
+            a[at] = np.where(near < 0.25, near * 1.01, np.inf)
+            logs, error = sum_logarithms(np.diagonal(P[at], axis1=1, axis2=2))
+            before, other = sum_logarithms(np.abs(np.diagonal(Zt[at], axis1=1, axis2=2)))
+            gain = -2 * (logs + error) - 2 * (before + other) - r * 1.5 * (a[at] + off[at])
+            sizes = np.abs(logs) + np.abs(before)
+            if change is not None:
+                for sign, factor in ((2, change[2][at]), (-2, change[3][at])):
+                    logs, error = sum_logarithms(np.diagonal(factor, axis1=1, axis2=2))
+                    gain += sign * logs - 2 * error
+                    sizes += np.abs(logs)
+            counts = tree.multiplicities[nodes[at]]
+            total += float(counts @ gain)
+            size += 2 * float(counts @ sizes)
+        return P, a, total, size
+
+
+def _describe_root(P: FloatArray, inverse: FloatArray, a: float) -> RootPosterior:
+    """Describe the covariance of the root, whose precision is within a (P P')^-1 of (P P')^-1."""
+    r = len(P)
+    product = inverse @ P - np.eye(r)
+    reach = np.abs(inverse) @ np.abs(P)
+    off = 1.01 * float(np.sqrt((product**2).sum()) + gamma(r + 8) * np.sqrt((reach**2).sum()))
+    largest = (1 + off) ** 2 / (1 - a) if a < 0.5 and off < 0.5 else np.inf
+    return RootPosterior(1 / (1 + a) * (1 - 1e-15), np.diagonal(P), largest * (1 + 1e-15), inverse)
+
+
+def factor_covariances(stack: FloatArray) -> tuple[FloatArray, float] | None:
+    """Find lower triangular X with C >= c (X'X)^-1 for matrices C, (b, r, r), and one c.
+
+    Returns:
+        X, shape (b, r, r), and c; None if nothing is proven.
+    """
+    try:
+        X = np.tril(np.linalg.inv(np.linalg.cholesky(stack)))
+    except np.linalg.LinAlgError:
+        return None
+    r = stack.shape[1]
+    # X C X' is c I at least.
+    product = X @ stack @ X.swapaxes(1, 2) - np.eye(r)
+    reach = np.abs(X) @ np.abs(stack) @ np.abs(X).swapaxes(1, 2)
+    off = np.sqrt((product**2).sum(axis=(1, 2))) + gamma(2 * r + 8) * np.sqrt(
+        (reach**2).sum(axis=(1, 2))
+    )
+    least = 1 - 1.01 * float(off.max(initial=0.0))
+    return (X, least) if least > 0.5 else None

@@ -1,0 +1,204 @@
+"""Weights of the bound of trees whose pairs of cells are weighed by where their paths part.
+
+The weights of the plan (`fitplug.families.tree.design.parting_descent`) are taken over as well as
+the weights of the bound can follow them (docs/theory/units.md, (U19)): these need pairs below the
+larger ones of a node's children where the shares of the children differ. So shares that are nearer
+to each other are tried too. Last, the weights of rows are improved. Nothing here is proven.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fitplug.families.base.family import NO_FRAME, Duals
+from fitplug.families.tree.certificate.pairs import part_pairs
+from fitplug.families.tree.certificate.parted_pairs import PartedDensities, build_covariances
+from fitplug.families.tree.design.bound_ascent import choose_error
+from fitplug.families.tree.design.bound_gradient import BlockGradient
+from fitplug.families.tree.design.descent import Weights
+from fitplug.families.tree.design.parting_descent import PartingDescent
+from fitplug.families.tree.shape.pairs import TreePairStructure
+from fitplug.numeric import FloatArray
+from fitplug.solve import MIXING, mix_with_uniform
+
+_EVENNESS = (0.0, 0.5, 0.8, 1.0)
+"""How much nearer to each other the shares of children are taken to be, on logarithms."""
+
+_MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 1.6e10, 4, 80
+"""The most work of all evaluations together, and how many there are."""
+
+_USUAL_POLES, _OF_A_CALL = 16, 2.5e6
+"""The poles of an evaluation, and what each step takes of each block beside its operations."""
+
+
+def find_parted_duals(
+    descent: PartingDescent, weights: Weights, q: FloatArray, tolerance: float
+) -> Duals | None:
+    """Find dual weights of the structure for which pairs are weighed by where their paths part.
+
+    Args:
+        descent: The descent of the plan.
+        weights: Its weights.
+        q: Weights of rows to start from, shape (rows,).
+        tolerance: The relative gap that ends the ascent.
+
+    Returns:
+        The dual weights; None where there are too many for this tree, or floats cannot follow them.
+    """
+    structure = descent.structure
+    if not structure.parts_below or descent.groups.is_between.any():
+        return None
+    steps, tried = _count_steps(structure), []
+    for evenness in _EVENNESS:
+        shares = _even_out(structure, weights.p, evenness)
+        ascent = RowAscent(structure, convert_weights(descent, weights, shares), tolerance)
+        tried.append(ascent)
+        ascent.climb(q, 1)
+    if steps >= _FEWEST_STEPS * len(_EVENNESS):
+        steps //= len(_EVENNESS)
+    else:
+        tried = [max(tried, key=lambda one: one.value)]
+    for ascent in tried:
+        ascent.climb(ascent.q, steps)
+    best = max(tried, key=lambda one: one.value)
+    return Duals(best.p, best.q, NO_FRAME) if best.value > 0 else None
+
+
+def _count_steps(structure: TreePairStructure) -> int:
+    """Count the evaluations of the bound that there is time for."""
+    sizes = [structure.classes[block][0].size for block in structure.noisy_blocks.tolist()]
+    calls = len(structure.tree.steps) * _OF_A_CALL
+    work = _USUAL_POLES * sum(structure.tree.size * float(size) ** 3 + calls for size in sizes)
+    return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
+
+
+def _even_out(structure: TreePairStructure, p: FloatArray, evenness: float) -> FloatArray:
+    """Bring the shares of children nearer to each other, (leaves,)."""
+    tree = structure.tree
+    sums = tree.sum_leaves(p / p.sum())
+    new = np.ones(tree.size)
+    for step in tree.steps:
+        parts = (sums[step.children] / sums[step.parents, None]) ** (1 - evenness)
+        parts /= parts.sum(axis=1, keepdims=True)
+        new[step.children] = parts * new[step.parents, None]
+    return np.asarray(new[tree.leaves])
+
+
+def convert_weights(descent: PartingDescent, weights: Weights, shares: FloatArray) -> FloatArray:
+    """Convert the weights of a plan to those of the bound, at other shares of leaves.
+
+    Returns:
+        p of the structure.
+    """
+    structure, groups = descent.structure, descent.groups
+    tree, kinds = structure.tree, descent.unfold_kinds(weights.kinds)
+    sums = tree.sum_leaves(shares)
+    each = sums / tree.multiplicities
+    first, second = structure.cell_pairs
+    same = np.flatnonzero(first == second)
+    anywhere, alike = kinds.sum(axis=0), np.zeros((structure.moves - 1, structure.cells))
+    alike[:, first[same]] = kinds[-1, 1:, same].T
+    anywhere[1:, same] -= kinds[-1, 1:, same].T
+    # The part of each group's pairs that part at each node, and at it or below.
+    parting = np.zeros((tree.size, groups.count))
+    group = [groups.group_of[step.children[:, 0]] for step in tree.steps]
+    for step, of_step in zip(tree.steps, group, strict=True):
+        parting[step.parents, of_step] = sums[step.parents]
+    parting /= np.maximum(parting.sum(axis=0), 1e-300)
+    within = parting.copy()
+    within[tree.leaves, -1] = shares
+    within = tree.add_upwards(within)
+    parts, densities = [], {0: anywhere}
+    for step in tree.steps:
+        o = np.stack([densities.pop(v) for v in step.parents.tolist()])
+        pi, below = sums[step.parents], each[step.children]
+        squares = (tree.multiplicities[step.children] * below**2).sum(axis=1)[:, None, None]
+        m, pi = below.min(axis=1)[:, None, None], pi[:, None, None]
+        apart = np.tensordot(parting[step.parents], kinds, 1)
+        inside = np.tensordot(within[step.parents], kinds, 1) - apart
+        # What would be left at the leaves with the weights of the plan.
+        change = (apart / (pi**2 - squares) * squares - inside) / pi
+        b = np.clip(m * o - change * (1 - m / pi), 0, pi * o)
+        most = (pi**2 * o).sum(axis=0)
+        part = np.divide((pi * b).sum(axis=0), most, out=np.zeros_like(most), where=most > 0)
+        parts.append(part)
+        n, b = (1 - part) * o / (1 - m / pi), part * pi * o
+        for j, at in enumerate(step.children.T):
+            share = below[:, j, None, None]
+            of_child = np.maximum(n * (1 - m / share), 0.0) + b / share
+            densities.update(zip(at.tolist(), of_child, strict=True))
+    by_cell = np.repeat(shares, structure.cells)
+    # One part is positive, so that the weights are not taken for those of any two leaves.
+    below_nodes = np.maximum(np.stack(parts).ravel(), 1e-12)
+    kinds_of_pairs = np.concatenate([anywhere.ravel(), alike.ravel()])
+    return np.concatenate([by_cell, np.maximum(kinds_of_pairs, 0), below_nodes])
+
+
+class RowAscent:
+    """The bound as a function of the weights of rows, at weights p of the structure."""
+
+    def __init__(self, structure: TreePairStructure, p: FloatArray, tolerance: float) -> None:
+        self.structure, self.p, self.tolerance = structure, p, tolerance
+        self.value, self.q = 0.0, np.zeros(structure.rows)
+        self.error = choose_error(tolerance)
+        kinds, parts = np.split(
+            p[len(p) - structure.kinds - structure.parts_below :], [structure.kinds]
+        )
+        cells = p[: len(p) - structure.kinds - structure.parts_below]
+        kinds = kinds / kinds.sum()
+        leaves = cells.reshape(-1, structure.cells).sum(axis=1)
+        densities, self.mass = part_pairs(structure, leaves, kinds, parts)
+        self.blocks = [] if densities is None else list(self._prepare(densities, kinds))
+
+    def _prepare(
+        self, densities: PartedDensities, kinds: FloatArray
+    ) -> Iterator[tuple[int, FloatArray, FloatArray, FloatArray]]:
+        """Find what each block's gradient needs besides the weights of rows."""
+        structure = self.structure
+        kappas, thetas = structure.weigh_blocks(kinds)
+        tree, multiples = structure.tree, structure.subsets.profile_multiples
+        for block in structure.noisy_blocks.tolist():
+            classes = structure.classes[block][0]
+            r, factor = classes.size, float(multiples[block])
+            degrees = np.diag(classes.merge_counts(kappas[block]))
+            theta = classes.merge_counts(
+                classes.merge_counts(structure.unfold_pairs(thetas[block])).T
+            )
+            covariances = build_covariances(structure, block, kappas[block], densities)
+            inverses = np.zeros((tree.size, r, r))
+            priors = np.zeros((tree.size, r, r))
+            inverse_of_root = np.linalg.inv(degrees)
+            above = np.full(tree.size, -1)
+            for step, C in zip(tree.steps, covariances, strict=False):
+                inverses[step.parents] = np.linalg.inv(C)
+                above[step.children] = step.parents[:, None]
+            for v in range(tree.size):
+                target = inverse_of_root if v == 0 else inverses[above[v]] if above[v] >= 0 else 0
+                priors[v] = (target - inverses[v]) / densities.shares[v]
+            weights = factor * kappas[block] * densities.leaves[:, None]
+            yield block, weights, factor * (degrees - theta), priors / factor
+
+    def evaluate(self, q: FloatArray) -> tuple[float, FloatArray]:
+        """Evaluate the bound, and the derivatives by which weights of rows are multiplied."""
+        rows = q / self.structure.targets
+        h = np.zeros(self.structure.rows)
+        for block, weights, root, priors in self.blocks:
+            h += BlockGradient(self.structure, block, weights, rows, self.error, root, priors).h
+        h = np.maximum(h / self.structure.targets, 0.0)
+        return float(q @ h), h
+
+    def climb(self, q: FloatArray, steps: int) -> None:
+        """Raise the bound by the weights of rows, from those given, and keep the best ones."""
+        for _ in range(steps):
+            try:
+                value, h = self.evaluate(q)
+            except np.linalg.LinAlgError:
+                return
+            if not (value > 0 and math.isfinite(value)):
+                return
+            if value / math.sqrt(self.mass) > self.value:
+                self.value, self.q = value / math.sqrt(self.mass), q
+            q = mix_with_uniform(q * h / value, MIXING * self.tolerance)
