@@ -126,7 +126,7 @@ def test_a_budget_is_that_of_a_person():
 def large():
     """A plan of a workload that is too large for the optimum over all pairs of records."""
     workload = build_months([9] * 20 + [4] * 50, months=12, year=4.0)
-    return fp.design(workload, unit=months(6), tolerance=1e-2)
+    return design_person_tree(workload, months(6), tolerance=1e-2)
 
 
 def test_large_hierarchies_are_trees(large):

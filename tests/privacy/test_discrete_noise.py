@@ -128,6 +128,7 @@ def test_the_loss_covers_the_definitions_in_50_digits(log_sigma, log_answers):
     assert ratio <= loss.log_ratio
 
 
+@settings(max_examples=40)
 @given(log_epsilon=st.floats(-9, 6), log_delta=st.floats(-300, -1), log_sigma=st.floats(0.8, 20))
 def test_rho_is_the_largest_that_converts_back(log_epsilon, log_delta, log_sigma):
     epsilon, delta = math.exp(log_epsilon), math.exp(log_delta)

@@ -136,6 +136,10 @@ class Scales:
     q: FloatArray
 
 
+_FEW_POINTS = 200
+"""So few rows of an attribute with grades all stay: plans then cost up to 1% less."""
+
+
 def build_extreme_rows(
     batched: BatchedGroups, tables: Sequence[FloatArray], slack: float = 0.0
 ) -> VarianceMatrix:
@@ -150,10 +154,13 @@ def build_extreme_rows(
     Raises:
         WorkloadError: If there are still more than `MAX_ROWS` rows.
     """
-    hulls = [
-        find_hull(table, slack) if table.shape[1] == 2 else find_largest(table, slack)
-        for table in tables
-    ]
+    hulls = []
+    for table in tables:
+        if table.shape[1] == 2:
+            hulls.append(find_hull(table, slack))
+        else:
+            is_few = len(table) <= _FEW_POINTS
+            hulls.append(np.unique(table, axis=0) if is_few else find_largest(table, slack))
     axes, targets = [], []
     for batch in batched.batches:
         batch_tables = tuple(
