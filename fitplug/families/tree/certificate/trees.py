@@ -205,20 +205,25 @@ def scale_rows(
     return power, np.ldexp(row_weights, -2 * power)
 
 
-def lower_root_trace(tree: DenseTree, evaluate: LogDeterminants, most: float) -> float:
-    """Bound tr N^1/2 from below, for a tree of matrices.
+def lower_root_trace(tree: ScalarTree | DenseTree, evaluate: LogDeterminants, most: float) -> float:
+    """Bound tr N^1/2 from below.
 
     Args:
-        tree: The tree.
+        tree: The tree of numbers or of matrices.
         evaluate: Gives lower bounds on log det(I + N / t) at poles t.
         most: By what factor eigenvalues are larger than those of the tree, at most, about.
     """
     tolerance, step, batch = TOLERANCE, STEP, 8
-    work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
-    if work > MOST_WORK:
-        raise ValueError("dual weights p distinguish cells at too many nodes: average them there")
-    if work > LARGE_WORK:
-        tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4
+    if isinstance(tree, DenseTree):
+        work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
+        if work > MOST_WORK:
+            raise ValueError(
+                "dual weights p distinguish cells at too many nodes: average them there"
+            )
+        if work > LARGE_WORK:
+            tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4
+    else:
+        batch = min(max(MOST_NUMBERS // len(tree.masses), 6), 24)
     bound, _ = lower_trace(
         evaluate,
         rank=tree.rank,
@@ -252,20 +257,12 @@ def lower_weighted_norm(
     error = 8 * weights.rounding
     more = 1.0 if prior is None else most
     tree: ScalarTree | DenseTree
-    tolerance, step, share = TOLERANCE, STEP, 1.0
+    share = 1.0
     if weights.classes[0].size == 1:
         tree = weights.build_scalar(scales)
-        batch = min(max(MOST_NUMBERS // len(tree.masses), 6), 24)
     else:
         totals = weights.find_totals()
-        tree, batch = weights.build_dense(totals), 8
-        work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
-        if work > MOST_WORK:
-            raise ValueError(
-                "dual weights p distinguish cells at too many nodes: average them there"
-            )
-        if work > LARGE_WORK:
-            tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4
+        tree = weights.build_dense(totals)
         # Weights of pairs are products of those of two leaves.
         share = math.sqrt(totals.share) if prior is None else totals.share
 
@@ -273,15 +270,7 @@ def lower_weighted_norm(
         bounds, roots = tree.lower_determinants(poles)
         return bounds if prior is None else add_gains(bounds, roots, prior, poles)
 
-    bound, _ = lower_trace(
-        evaluate,
-        rank=tree.rank,
-        trace=tree.trace * more,
-        largest=tree.upper_eigenvalue() * more,
-        tolerance=tolerance,
-        step=step,
-        batch=batch,
-    )
+    bound = lower_root_trace(tree, evaluate, more)
     return bound * share * (1 - error)
 
 
