@@ -242,13 +242,10 @@ def _multiply_records(strategy: PersonStrategy) -> RecordProducts:
         (square,) = structure.subsets.multiply(same, block_set.blocks)
         largest += int(square) * find_largest_entry(gram)
         parts.append((attributes, gram))
-    # A product is at most L, what attributes take away 2 L, and an excess (2 + 2 m) L. The ways of
-    # bounding the cost sum no more than (3 + 6 m) L over T^2 pairs of T slots.
-    factor = (
-        16
-        * (1 + len(structure.sizes))
-        * (structure.person.place_count * structure.person.room + 1) ** 2
-    )
+    # A product is at most L. Of T slots, given records cost T^2 L at most, and each of T later ones
+    # has a star of at most (1 + 2 T) L, Lemma N2.
+    slots = structure.person.place_count * structure.person.room
+    factor = 16 * (slots + 1) ** 2
     dtype = np.int64 if factor * largest < 2**63 else object
     converted = [(attributes, gram.astype(dtype)) for attributes, gram in parts]
     return build_record_products(structure.person, converted, same, other)
