@@ -67,6 +67,9 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "tree, pairs": lambda: fp.design(
         few_people_by_place(), unit=fp.ReplaceOne(within=("age",)), tolerance=1e-2
     ),
+    "tree, parted pairs": lambda: fp.design(
+        few_people_by_place(), unit=fp.ReplaceOne(), tolerance=1e-2
+    ),
     "tree, persons": lambda: design_person_tree(
         build_months((2, 1), months=2), fp.AddRemove(records=2, once_per="month")
     ),
@@ -94,6 +97,7 @@ LIMITS = {
     ),
     "chain": ((analysis, "LEAST_CHAIN", 1),),
 }
+LIMITS["tree, parted pairs"] = LIMITS["tree, pairs"]
 """Limits that are lowered, so that small workloads have the structures of large ones."""
 
 STRUCTURES = {
@@ -109,6 +113,7 @@ STRUCTURES = {
     "siblings": SiblingStructure,
     "tree": TreeStructure,
     "tree, pairs": TreePairStructure,
+    "tree, parted pairs": TreePairStructure,
     "tree, persons": PersonTreeStructure,
     "chain": ChainStructure,
 }
@@ -159,7 +164,7 @@ def homes_by_workplaces() -> fp.Workload:
     return fp.Workload(fp.Domain({"home": home, "work": work}), groups)
 
 
-LONG = ("total error", "budgets")
+LONG = ("total error", "budgets", "tree, pairs")
 """Plans whose structure has another plan here, which CI tests too."""
 
 
