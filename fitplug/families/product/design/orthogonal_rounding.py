@@ -39,16 +39,15 @@ class OrthogonalRounding:
     def __init__(self, reference: IntArray) -> None:
         self._reference = reference
         self._most = int(np.abs(reference).max())
-        self._last_steps = self._search()
+        self._changes = self._search()
 
-    def _search(self) -> tuple[IntArray, IntArray]:
-        """Find the last entry and its sign on a shortest way to each product.
+    def _search(self) -> IntArray:
+        """Find what to add to a row to get each product by a shortest way, shape (products, n).
 
         Products are in [-most, most], of which each is reached by steps that stay in there.
         """
         most, size = self._most, 2 * self._most + 1
-        entries = np.full(size, -1, dtype=np.int64)
-        signs = np.zeros(size, dtype=np.int64)
+        changes = np.zeros((size, len(self._reference)), dtype=np.int64)
         # Equal integers lead to equal products.
         integers, places = np.unique(self._reference, return_index=True)
         places, integers = places[integers != 0], integers[integers != 0]
@@ -59,16 +58,15 @@ class OrthogonalRounding:
             fresh = []
             for sign in (1, -1):
                 to = front[:, None] + sign * integers
-                row, column = np.nonzero(np.abs(to) <= most)
-                product = to[row, column]
-                new = ~reached[product + most]
-                product, first = np.unique(product[new], return_index=True)
-                entries[product + most] = places[column[new][first]]
-                signs[product + most] = sign
+                is_new = (np.abs(to) <= most) & ~reached[np.clip(to, -most, most) + most]
+                row, column = np.nonzero(is_new)
+                product, first = np.unique(to[row, column], return_index=True)
+                changes[product + most] = changes[front[row[first]] + most]
+                changes[product + most, places[column[first]]] += sign
                 reached[product + most] = True
                 fresh.append(product)
             front = np.concatenate(fresh)
-        return entries, signs
+        return changes
 
     def round(self, rows: FloatArray) -> IntArray:
         """Round rows (r, n) that are orthogonal to the reference."""
@@ -89,9 +87,7 @@ class OrthogonalRounding:
             if abs(product + int(change[i])) < abs(product):
                 rounded[i] += other[i]
                 product += int(change[i])
-        entries, signs = self._last_steps
         while product:
-            at = min(max(product, -self._most), self._most) + self._most
-            i, sign = int(entries[at]), int(signs[at])
-            rounded[i] -= sign
-            product -= sign * int(self._reference[i])
+            nearest = min(max(product, -self._most), self._most)
+            rounded -= self._changes[nearest + self._most]
+            product -= nearest
