@@ -4,6 +4,7 @@ from fitplug.solve.dual import (
     DualValue as DualValue,
     Simplex as Simplex,
     Solution as Solution,
+    evaluate_numbers as evaluate_numbers,
     solve_dual as solve_dual,
 )
 from fitplug.solve.fixed_point import (
@@ -32,7 +33,6 @@ from fitplug.solve.options import (
 from fitplug.solve.problem import (
     Block as Block,
     Problem as Problem,
-    ScalarBlocks as ScalarBlocks,
     reduce_block as reduce_block,
     reduce_matrix as reduce_matrix,
 )
