@@ -18,7 +18,6 @@ from fitplug.solve.fixed_point import (
     normalise_pair as normalise_pair,
 )
 from fitplug.solve.geometric_mean import (
-    Poles as Poles,
     compute_mean as compute_mean,
     compute_mean_of_product as compute_mean_of_product,
     place_poles as place_poles,
