@@ -4,6 +4,7 @@ from fitplug.solve.dual import (
     DualValue as DualValue,
     Simplex as Simplex,
     Solution as Solution,
+    evaluate_numbers as evaluate_numbers,
     solve_dual as solve_dual,
 )
 from fitplug.solve.fixed_point import (
@@ -17,7 +18,6 @@ from fitplug.solve.fixed_point import (
     normalise_pair as normalise_pair,
 )
 from fitplug.solve.geometric_mean import (
-    Poles as Poles,
     compute_mean as compute_mean,
     compute_mean_of_product as compute_mean_of_product,
     place_poles as place_poles,
@@ -32,7 +32,6 @@ from fitplug.solve.options import (
 from fitplug.solve.problem import (
     Block as Block,
     Problem as Problem,
-    ScalarBlocks as ScalarBlocks,
     reduce_block as reduce_block,
     reduce_matrix as reduce_matrix,
 )

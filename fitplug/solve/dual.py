@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.solve.fixed_point import (
@@ -33,8 +34,8 @@ from fitplug.solve.fixed_point import (
     find_fixed_point,
     mix_with_uniform,
 )
-from fitplug.solve.geometric_mean import compute_mean, compute_scalar_means
-from fitplug.solve.problem import Problem, ScalarBlocks
+from fitplug.solve.geometric_mean import compute_mean
+from fitplug.solve.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,11 +225,6 @@ def evaluate_dual(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
     g, h = np.zeros(problem.cells), np.zeros(problem.queries)
     value, whiteners = 0.0, []
     for block in problem.blocks:
-        if isinstance(block, ScalarBlocks):
-            means = compute_scalar_means(block, p, q + problem.fixed_weights)
-            value, g, h = value + means.value, g + means.profile, h + means.ratios
-            whiteners.append(means.whiteners)
-            continue
         mean = compute_mean(block, p, q + problem.fixed_weights)
         value += mean.value
         whiteners.append(mean.compute_whitener())
@@ -236,3 +232,28 @@ def evaluate_dual(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         h[block.rows] += mean.ratios
     h = h + float((problem.fixed_weights * h).sum())
     return DualValue(value, g, h, tuple(whiteners))
+
+
+def evaluate_numbers(
+    multiples: FloatArray, incidence: csr_array, p: FloatArray, q: FloatArray
+) -> DualValue:
+    """Evaluate the dual where the covariances of blocks are numbers z (b,).
+
+    Args:
+        multiples: The profile is multiples' z^-1, shape (b, d).
+        incidence: The variances over targets are incidence z; sparse, shape (m, b).
+        p: Weights of the cells, shape (d,).
+        q: Weights of the queries, shape (m,).
+
+    Returns:
+        The dual, whose one whitener is z^-1/2.
+
+    Raises:
+        LinAlgError: If a block has no weight.
+    """
+    P, Q = multiples @ p, incidence.T @ q
+    if not min(P.min(), Q.min()) > 0:
+        raise np.linalg.LinAlgError("a weight is zero")
+    z = np.sqrt(P / Q)
+    value = float(np.sqrt(P * Q).sum())
+    return DualValue(value, multiples.T @ (1 / z), incidence @ z, (1 / np.sqrt(z),))

@@ -21,7 +21,7 @@ from scipy.linalg.blas import dtrmm
 from scipy.special import ellipj, ellipk
 
 from fitplug.numeric import FloatArray, freeze
-from fitplug.solve.problem import Block, ScalarBlocks
+from fitplug.solve.problem import Block
 
 _ERROR = 1e-9
 """The relative error that is wanted where none is given."""
@@ -156,38 +156,6 @@ def compute_mean_of_product(P: FloatArray, L: FloatArray, q: FloatArray) -> Geom
     R = cholesky(P, lower=True)
     s, U, squared = _decompose(dtrmm(1.0, R, L * np.sqrt(q)[:, None], lower=1, side=1))
     return GeometricMean(float(s.sum()), np.zeros(0), squared @ (1 / s) / q, R, U, np.sqrt(s))
-
-
-@dataclass(frozen=True, eq=False)
-class ScalarMeans:
-    """The geometric means s of many blocks of one number each.
-
-    Attributes:
-        value: The sum of their T.
-        profile: The profile of all blocks together, shape (1,).
-        ratios: The variances over targets of all blocks together, shape (m,).
-        whiteners: s^-1/2 of each block, shape (b,).
-    """
-
-    value: float
-    profile: FloatArray
-    ratios: FloatArray
-    whiteners: FloatArray
-
-
-def compute_scalar_means(blocks: ScalarBlocks, p: FloatArray, q: FloatArray) -> ScalarMeans:
-    """Compute s = (weight p / Q)^1/2 with T = (weight p Q)^1/2 at weights p (1,) and q (m,).
-
-    Raises:
-        LinAlgError: If the Q of a block is zero.
-    """
-    Q = blocks.transposed @ q
-    if not (Q > 0).all():
-        raise np.linalg.LinAlgError("a weight is zero")
-    s = np.sqrt(blocks.weight * p[0] / Q)
-    profile = np.array([(blocks.weight / s).sum()])
-    value = float(np.sqrt(blocks.weight * p[0] * Q).sum())
-    return ScalarMeans(value, profile, blocks.incidence @ s, 1 / np.sqrt(s))
 
 
 def _compute_whitener(R: FloatArray, U: FloatArray, divisors: FloatArray) -> FloatArray:

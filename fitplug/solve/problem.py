@@ -1,7 +1,7 @@
 """The problem that the solvers see: W = L B, reduced to blocks, with targets of 1.
 
 Each block belongs to one diagonal block of Sigma (see docs/theory/symmetry.md). All blocks share
-the weights p and q, and have their own basis and rows. Blocks of one number each are kept together.
+the weights p and q, and have their own basis and rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import qr
 from scipy.linalg.lapack import dorgqr
-from scipy.sparse import csr_array
 
 from fitplug.errors import WorkloadError
 from fitplug.numeric import FloatArray, IndexArray, to_positions
@@ -35,21 +34,6 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class ScalarBlocks:
-    """All blocks of a workload whose covariances are numbers s (b,).
-
-    Attributes:
-        weight: The block adds weight / s to the profile, shape (b,).
-        incidence: The variances over targets are incidence @ s; sparse, shape (m, b).
-        transposed: The transpose of `incidence`.
-    """
-
-    weight: FloatArray
-    incidence: csr_array
-    transposed: csr_array
-
-
-@dataclass(frozen=True, eq=False)
 class Problem:
     """The problem of minimising max_i profile_i * max_j (variance_j / target_j) in Sigma.
 
@@ -63,22 +47,12 @@ class Problem:
 
     cells: int
     queries: int
-    blocks: tuple[Block | ScalarBlocks, ...]
+    blocks: tuple[Block, ...]
     fixed_weights: FloatArray | float = 0.0
-
-    @property
-    def matrices(self) -> tuple[Block, ...]:
-        """The blocks that are matrices."""
-        return tuple(block for block in self.blocks if isinstance(block, Block))
 
     def divide_profile(self, budgets: FloatArray) -> Problem:
         """Return the problem with max_i profile_i / budget_i, budgets (d,), as its first factor."""
-        blocks = tuple(
-            replace(b, basis=b.basis / np.sqrt(budgets))
-            if isinstance(b, Block)
-            else replace(b, weight=b.weight / budgets[0])
-            for b in self.blocks
-        )
+        blocks = tuple(replace(b, basis=b.basis / np.sqrt(budgets)) for b in self.blocks)
         return replace(self, blocks=blocks)
 
 

@@ -163,7 +163,7 @@ def solve_sm2(
     if np.any(problem.fixed_weights):
         raise DesignError("SM-II does not support total_error_weight. Use the dual solver.")
     block = problem.blocks[0]
-    if len(problem.blocks) != 1 or not isinstance(block, Block):
+    if len(problem.blocks) != 1:
         raise DesignError("SM-II needs one dense covariance. Use the dual solver.")
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)

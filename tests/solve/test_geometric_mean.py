@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fitplug.solve.dual import evaluate_dual
-from fitplug.solve.geometric_mean import compute_mean, compute_scalar_means
-from fitplug.solve.problem import Block, Problem, ScalarBlocks, reduce_matrix
+from fitplug.solve.dual import evaluate_dual, evaluate_numbers
+from fitplug.solve.geometric_mean import compute_mean
+from fitplug.solve.problem import Block, Problem, reduce_matrix
 from tests.helpers.workloads import all_ranges, kron, marginals, prefix, small
 
 RNG = np.random.default_rng(20261120)
@@ -91,24 +91,22 @@ def test_singular_values_far_apart_survive(W):
     np.testing.assert_allclose(ours[kept], singular[kept], rtol=1e-3)
 
 
-def test_scalars_are_blocks_of_one_number_each():
+def test_numbers_are_blocks_of_one_number_each():
     rng = np.random.default_rng(7)
     shares = rng.uniform(0.1, 2, (6, 9)) * (rng.random((6, 9)) < 0.5)
     shares[rng.integers(0, 6, 9), np.arange(9)] += 1
     weight, p, q = rng.uniform(0.5, 2, 9), np.array([0.7]), rng.dirichlet(np.ones(6))
-    incidence = csr_array(shares)
-    scalars = ScalarBlocks(weight, incidence, csr_array(incidence.T))
     blocks = []
     for w, column in zip(weight, shares.T, strict=True):
         rows = np.flatnonzero(column)
         blocks.append(Block(np.array([[np.sqrt(w)]]), rows, np.sqrt(column[rows])[:, None]))
-    together = evaluate_dual(Problem(1, 6, (scalars,)), p, q)
+    together = evaluate_numbers(weight[:, None], csr_array(shares), p, q)
     apart = evaluate_dual(Problem(1, 6, tuple(blocks)), p, q)
     for what in ("value", "profile", "ratios"):
         np.testing.assert_allclose(getattr(together, what), getattr(apart, what), rtol=1e-12)
     roots = np.array([whitener[0, 0] for whitener in apart.whiteners])
     np.testing.assert_allclose(together.whiteners[0], roots, rtol=1e-12)
-    s = 1 / compute_scalar_means(scalars, p, q).whiteners ** 2
+    s = 1 / together.whiteners[0] ** 2
     np.testing.assert_allclose(s * (shares.T @ q) * s, weight * p, rtol=1e-12)
 
 

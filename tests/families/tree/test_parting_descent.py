@@ -14,7 +14,7 @@ from fitplug.families.tree.design.sibling_covariance import (
     SharedPrice,
     SiblingCovariances,
     build_strategies,
-    solve_sharing_siblings,
+    solve_siblings,
 )
 from tests.helpers.tree_strategies import find_structure, write_out
 
@@ -29,7 +29,7 @@ def test_covariances_of_siblings_whose_pairs_share_something(seed):
     c = rng.uniform(-1, 0.99, b) / (z * z / P).sum(axis=1)
     found = SiblingCovariances.make_even(b, k)
     for _ in range(8):
-        found = solve_sharing_siblings(P, K, s, SharedPrice(c, z), found)
+        found = solve_siblings(P, K, s, found, SharedPrice(c, z))
     A = build_strategies(found)
     for i in range(b):
         # The geometric mean Sigma # (K + lambda 11')^-1 of full matrices.

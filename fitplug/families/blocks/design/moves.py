@@ -31,6 +31,7 @@ from fitplug.solve import (
     Problem,
     Simplex,
     Solution,
+    evaluate_numbers,
     solve_dual,
 )
 
@@ -117,15 +118,9 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
         Raises:
             DesignError: If floating point cannot evaluate the dual.
         """
-        transposed = csr_array(self.incidence.T)
 
-        def evaluate(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
-            P, Q = multiples @ p, transposed @ q
-            if not min(P.min(), Q.min()) > 0:
-                raise np.linalg.LinAlgError("a weight is zero")
-            z = np.sqrt(P / Q)
-            value = float(np.sqrt(P * Q).sum())
-            return DualValue(value, multiples.T @ (1 / z), self.incidence @ z, (1 / np.sqrt(z),))
+        def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+            return evaluate_numbers(multiples, self.incidence, p, q)
 
         solution = solve_dual(
             Problem(multiples.shape[1], len(self.rows), ()),

@@ -37,9 +37,9 @@ from fitplug.solve import (
     DualValue,
     Options,
     Problem,
-    ScalarBlocks,
     Solution,
     compute_mean_of_product,
+    evaluate_numbers,
     explain_end,
     find_components,
     join_solutions,
@@ -72,7 +72,7 @@ def design_matrices(
     solve = _solve_matrices if is_coupled else _solve_components
     if structure.cells > _MANY_CELLS and objective.plain and options.solver == "dual":
         solve = _solve_factored
-    if structure.has_numbers:
+    if structure.has_numbers and options.solver == "dual":
         solve = _solve_numbers
     real_blocks, solution, tiers = solve(structure, objective, options)
     return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
@@ -154,14 +154,25 @@ def round_one_tier(
 def _solve_numbers(
     structure: MatrixStructure, objective: Objective, options: Options
 ) -> tuple[list[RealBlocks], Solution, Tiers]:
-    """Solve all blocks together, where they are numbers."""
+    """Solve all blocks together, where they are numbers; there is one cell."""
     incidence = csr_array(structure.incidence / structure.targets[:, None])
-    multiples = structure.subsets.profile_multiples
-    scalars = ScalarBlocks(multiples, incidence, csr_array(incidence.T))
-    problem = Problem(1, structure.rows, (scalars,))
+    multiples = structure.subsets.profile_multiples[:, None]
     if objective.budgets is not None:
-        problem = problem.divide_profile(objective.budgets)
-    solution, tiers = _solve_coupled(problem, structure, objective, options)
+        multiples = multiples / objective.budgets
+    fixed = objective.weight * structure.targets * structure.repeats
+
+    def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
+        dual = evaluate_numbers(multiples, incidence, p, q + fixed)
+        return replace(dual, ratios=dual.ratios + float(fixed @ dual.ratios))
+
+    solution = solve_dual(
+        Problem(1, structure.rows, ()),
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+        evaluate=evaluate,
+    )
+    tiers = make_one_tier(solution.profile, structure.rows)
     return [share_basis(structure, solution.whiteners[0])], solution, tiers
 
 
@@ -301,9 +312,7 @@ def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solutio
 def _estimate_work(problem: Problem) -> float:
     """Estimate the floating-point operations of an iteration."""
     return sum(
-        10.0 * block.incidence.nnz
-        if isinstance(block, ScalarBlocks)
-        else 15.0 * len(block.basis) ** 2 * (len(block.basis) + len(block.rows) + problem.cells)
+        15.0 * len(block.basis) ** 2 * (len(block.basis) + len(block.rows) + problem.cells)
         for block in problem.blocks
     )
 

@@ -53,7 +53,10 @@ class ChildCovariances(ABC):
 
     @abstractmethod
     def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of the nodes."""
+        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of the nodes, where pairs share something.
+
+        Of identical leaves, or where no pairs do, X z is 0.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +135,5 @@ class KroneckerCovariances(ChildCovariances):
         return np.asarray(self.siblings.profiles[:, :, None] * diagonals)
 
     def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        images = self.siblings.images
-        assert images is not None
-        return self.siblings.profiles, self.precisions, images
+        X, images = self.siblings.profiles, self.siblings.images
+        return X, self.precisions, np.zeros_like(X) if images is None else images

@@ -16,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -46,10 +46,6 @@ from fitplug.solve import (
 
 _MERIT_ERROR = 1e-6
 """How much one sweep may miss the best member's Lagrangian by, relatively."""
-
-RELAXATION = 1.7
-"""What plain steps for one record, or for pairs of cells, are multiplied by before they are
-extrapolated."""
 
 _FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
 """Where the family does not get closer, more iterations are not worth their time. The work is that
@@ -147,8 +143,6 @@ class TreeDescent(ABC):
         kinds: The number of kinds of differences between neighbours that have weights.
     """
 
-    relaxation: ClassVar[float] = 1.0
-
     def __init__(
         self, structure: TreeStructure, mixing: float, cell_shares: FloatArray, kinds: int = 0
     ) -> None:
@@ -211,7 +205,6 @@ class TreeDescent(ABC):
             max_iterations=max_iterations,
             progress=progress,
             merit_error=_MERIT_ERROR,
-            relaxation=self.relaxation,
         )
 
     def find_best(self, tolerance: float, options: Options) -> TreeMember:
@@ -325,8 +318,6 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
 
 class RecordDescent(TreeDescent):
     """The fixed-point map for one record, whose cells have weights."""
-
-    relaxation = RELAXATION
 
     def __init__(self, structure: TreeStructure, objective: Objective, mixing: float) -> None:
         super().__init__(structure, mixing, share_among_cells(structure))

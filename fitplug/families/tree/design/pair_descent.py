@@ -20,7 +20,6 @@ from fitplug.families.base.family import Duals, certify_bound
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.design.bound_ascent import ascend_pair_rows, average_where_large
 from fitplug.families.tree.design.descent import (
-    RELAXATION,
     Costs,
     TreeDescent,
     TreeMember,
@@ -81,7 +80,6 @@ class PairDescent(TreeDescent):
     The weights p of the leaves sum to 1 / D for each of the D dense cells.
     """
 
-    relaxation = RELAXATION
     structure: TreePairStructure
 
     def __init__(self, structure: TreePairStructure, mixing: float) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.families.tree.design.descent import RELAXATION, Costs, TreeDescent, Weights
+from fitplug.families.tree.design.descent import Costs, TreeDescent, Weights
 from fitplug.families.tree.design.family import MixedNodePrices, Sweep, TreeFamily
 from fitplug.families.tree.design.pair_root import find_pair_root
 from fitplug.families.tree.shape.node_tree import NodeTree
@@ -152,7 +152,6 @@ class PartingDescent(TreeDescent):
     The weights p are those of the leaves, which are the same for all dense cells.
     """
 
-    relaxation = RELAXATION
     structure: TreePairStructure
 
     def __init__(self, structure: TreePairStructure, mixing: float) -> None:

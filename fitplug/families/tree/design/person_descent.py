@@ -20,11 +20,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitplug.families.tree.design.child_covariances import (
-    ChildCovariances,
-    IdenticalCovariances,
-    KroneckerCovariances,
-)
 from fitplug.families.tree.design.descent import (
     Costs,
     TreeDescent,
@@ -224,7 +219,7 @@ class SetDescent(TreeDescent):
             for i, step in enumerate(tree.steps):
                 costs[step.children] = costs[step.parents, None]
                 if i < len(family.steps):
-                    multiples, precisions = _divide(sweep.steps[i])
+                    multiples, precisions, _ = sweep.steps[i].list_precisions()
                     added = np.tensordot(precisions, merged[step.depth], ((1, 2), (1, 2)))
                     costs[step.children] += multiples[:, :, None] * added[:, None]
             every += costs[tree.leaves]
@@ -268,7 +263,7 @@ def _average_precisions(
     """
     total = np.zeros((len(family.classes[0].of_cell),) * 2)
     for step, covariances in zip(family.steps, sweep.steps, strict=True):
-        multiples, precisions = _divide(covariances)
+        multiples, precisions, _ = covariances.list_precisions()
         weights = (masses[step.children] * multiples).sum(axis=1) / masses[0]
         total = total + _expand(family.classes[step.depth], np.tensordot(weights, precisions, 1))
     return _expand(family.classes[0], sweep.root[1]), total
@@ -278,14 +273,6 @@ def _merge_moments(classes: CellClasses, moments: FloatArray) -> FloatArray:
     """Sum moments (..., D, D) by class, (..., r, r)."""
     half = classes.merge_counts(moments).swapaxes(-1, -2)
     return np.asarray(classes.merge_counts(half))
-
-
-def _divide(covariances: ChildCovariances) -> tuple[FloatArray, FloatArray]:
-    """Divide X (x) Y of nodes into the diagonals of X, (b, k), and Y, (b, r, r)."""
-    if isinstance(covariances, IdenticalCovariances):
-        return (1 - 1 / covariances.counts)[:, None], covariances.precisions
-    assert isinstance(covariances, KroneckerCovariances)
-    return covariances.siblings.profiles, covariances.precisions
 
 
 def _factor(moment: FloatArray) -> FloatArray:

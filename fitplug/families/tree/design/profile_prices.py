@@ -14,7 +14,6 @@ import numpy as np
 from fitplug.families.tree.design.sibling_covariance import (
     SharedPrice,
     SiblingCovariances,
-    solve_sharing_siblings,
     solve_siblings,
 )
 from fitplug.numeric import FloatArray
@@ -107,7 +106,7 @@ class MixedPrices(ProfilePrices):
         # Of a child with most of all below its node, P may be negative, and the price is not.
         P = np.maximum(P, _LEAST * P.max(axis=1, keepdims=True))
         shared = SharedPrice((self.between * sizes).sum(axis=1), self.shares)
-        return solve_sharing_siblings(P, K, s, shared, start)
+        return solve_siblings(P, K, s, start, shared)
 
     def find_mean(
         self, siblings: SiblingCovariances | None, K: FloatArray

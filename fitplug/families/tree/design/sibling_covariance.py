@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.numeric import FloatArray
-from fitplug.solve import Poles, place_poles
+from fitplug.solve import place_poles
 
 _LEAST = 1e-12
 """The least product of a child's weights, relative to the largest of its siblings. A child that
@@ -73,52 +73,11 @@ class SiblingCovariances:
 
 
 def solve_siblings(
-    P: FloatArray, K: FloatArray, s: FloatArray, start: SiblingCovariances
-) -> SiblingCovariances:
-    """Find the covariances of the children of several nodes.
-
-    Args:
-        P: Weights of the children in the profile, positive, shape (b, k).
-        K: Weights of the children's variances, positive, shape (b, k).
-        s: The variances of the nodes, shape (b,).
-        start: What is found at weights near to these, or even covariances.
-
-    Returns:
-        The covariances.
-    """
-    d, multipliers = _multiply_weights(P, K), start.multipliers
-    for _ in range(_STEPS if start.weights else _FIRST_STEPS):
-        poles = _place(d, P, multipliers)
-        sums = _sum_over_children(d, P, poles)
-        shrink = 1 + multipliers[:, None] * sums
-        total = (poles.omega * sums / shrink).sum(axis=1)
-        slope = (poles.omega * (sums / shrink) ** 2).sum(axis=1)
-        # 1 / s^2 is nearly linear in lambda.
-        step = (s**-2.0 - total**-2.0) * total**3 / (2 * slope)
-        multipliers = np.maximum(multipliers + step, 0.0)
-    poles = _place(d, P, multipliers)
-    sums = _sum_over_children(d, P, poles)
-    shrink = 1 + multipliers[:, None] * sums
-    total = (poles.omega * sums / shrink).sum(axis=1)
-    inverse = 1 / (d[:, :, None] + poles.tau[:, None, :])
-    row_sums = P * (inverse @ (poles.omega / shrink)[:, :, None])[:, :, 0]
-    inverse *= inverse
-    share = poles.omega * multipliers[:, None] / shrink
-    less = (inverse @ share[:, :, None])[:, :, 0]
-    more = (inverse @ (share * poles.tau)[:, :, None])[:, :, 0]
-    references = row_sums / total[:, None]
-    diagonal = P * (d**-0.5 - P * less)
-    return SiblingCovariances(
-        multipliers=multipliers,
-        references=references,
-        variances=np.maximum(diagonal - references**2 * total[:, None], 0.0),
-        profiles=np.maximum((d**0.5 + P * more) / P - 1 / total[:, None], 0.0),
-        weights=(P, K),
-    )
-
-
-def solve_sharing_siblings(
-    P: FloatArray, K: FloatArray, s: FloatArray, shared: SharedPrice, start: SiblingCovariances
+    P: FloatArray,
+    K: FloatArray,
+    s: FloatArray,
+    start: SiblingCovariances,
+    shared: SharedPrice | None = None,
 ) -> SiblingCovariances:
     """Find the covariances of the children of several nodes at the price diag(P) - c z z'.
 
@@ -130,63 +89,70 @@ def solve_sharing_siblings(
         P: Weights of the children in the profile, positive, shape (b, k).
         K: Weights of the children's variances, positive, shape (b, k).
         s: The variances of the nodes, shape (b,).
-        shared: What is taken off.
         start: What is found at weights near to these, or even covariances.
+        shared: What is taken off; None for nothing.
 
     Returns:
         The covariances.
     """
     d, multipliers = _multiply_weights(P, K), start.multipliers
-    z = shared.shares / P
-    size = (shared.shares * z).sum(axis=1)
-    c = np.minimum(shared.sizes, (1 - _LEFT) / size)
-    left = 1 - c * size
-    kappa = c / left
-    for step in range((_STEPS if start.weights else _FIRST_STEPS) + 1):
+    z, c, left = np.zeros_like(P[:1]), np.zeros_like(s), np.ones_like(s)
+    if shared is not None:
+        z = shared.shares / P
+        size = (shared.shares * z).sum(axis=1)
+        c = np.minimum(shared.sizes, (1 - _LEFT) / size)
+        left = 1 - c * size
+    kappa, steps = c / left, _STEPS if start.weights else _FIRST_STEPS
+    cross: FloatArray | float = 0.0
+    square: FloatArray | float = 0.0
+    for step in range(steps + 1):
         poles = place_poles(
             d.min(axis=1) * np.minimum(left, 1),
             (d.max(axis=1) + multipliers * P.sum(axis=1)) * np.maximum(left, 1),
         )
         E = P[:, :, None] / (d[:, :, None] + poles.tau[:, None])
-        ones, cross = E.sum(axis=1), (z[:, None] @ E)[:, 0]
-        square = ((z * z)[:, None] @ E)[:, 0]
+        ones = E.sum(axis=1)
+        if shared is not None:
+            cross, square = (z[:, None] @ E)[:, 0], ((z * z)[:, None] @ E)[:, 0]
         first, second = multipliers[:, None], kappa[:, None] * poles.tau
         determinant = (1 + first * ones) * (1 + second * square) - first * second * cross**2
         sums = (ones * (1 + second * square) - second * cross**2) / determinant
         total = (poles.omega * sums).sum(axis=1)
-        if step < (_STEPS if start.weights else _FIRST_STEPS):
+        if step < steps:
+            # 1 / s^2 is nearly linear in lambda.
             slope = (poles.omega * sums**2).sum(axis=1)
             multipliers = multipliers + (s**-2.0 - total**-2.0) * total**3 / (2 * slope)
             multipliers = np.maximum(multipliers, 0.0)
     omega = poles.omega / determinant
 
-    def apply(one: FloatArray, along: FloatArray) -> FloatArray:
-        return np.asarray((E @ one[:, :, None])[:, :, 0] + z * (E @ along[:, :, None])[:, :, 0])
+    def apply(matrices: FloatArray, values: FloatArray) -> FloatArray:
+        return np.asarray((matrices @ values[:, :, None])[:, :, 0])
 
-    row_sums = apply(omega * (1 + second * square), -omega * second * cross)
-    image = apply(-omega * first * cross, omega * (1 + first * ones))
-    squares = E * E
-    diagonal = (E @ poles.omega[:, :, None])[:, :, 0]
-    for factor, power in (
-        (first * (1 + second * square), 0),
-        (-2 * first * second * cross, 1),
-        (second * (1 + first * ones), 2),
-    ):
-        diagonal -= z**power * (squares @ (omega * factor)[:, :, None])[:, :, 0]
+    squares, weight = E * E, d / P
+    row_sums = apply(E, omega * (1 + second * square))
+    diagonal = apply(E, poles.omega) - apply(squares, omega * first * (1 + second * square))
+    images: FloatArray | None = None
+    moved: FloatArray | float = 0.0
+    moved_sums: FloatArray | float = 0.0
+    if shared is not None:
+        both, along = omega * first * second * cross, omega * (1 + first * ones)
+        row_sums -= z * apply(E, omega * second * cross)
+        diagonal += z * (2 * apply(squares, both) - z * apply(squares, second * along))
+        image = z * apply(E, along) - apply(E, omega * first * cross)
+        across = image.sum(axis=1, keepdims=True)
+        moved, moved_sums = kappa[:, None] * image * z, kappa[:, None] * across * z
+        images = (weight * image + first * across) / left[:, None]
+        images -= shared.shares.sum(axis=1, keepdims=True) / total[:, None]
+    inverse = weight * (diagonal / P + moved) + first * (row_sums / P + moved_sums)
     references = row_sums / total[:, None]
-    across = image.sum(axis=1, keepdims=True)
-    kept = d / P
-    inverse = kept * (diagonal / P + kappa[:, None] * image * z)
-    inverse += first * (row_sums / P + kappa[:, None] * across * z)
-    images = (kept * image + first * across) / left[:, None]
     return SiblingCovariances(
         multipliers=multipliers,
         references=references,
         variances=np.maximum(diagonal - references**2 * total[:, None], 0.0),
         profiles=np.maximum(inverse - 1 / total[:, None], 0.0),
         weights=(P, K),
-        shared=SharedPrice(c, shared.shares),
-        images=images - shared.shares.sum(axis=1, keepdims=True) / total[:, None],
+        shared=None if shared is None else SharedPrice(c, shared.shares),
+        images=images,
     )
 
 
@@ -229,13 +195,3 @@ def _multiply_weights(P: FloatArray, K: FloatArray) -> FloatArray:
     """Multiply the weights of children, (b, k), within the range that integers can hold."""
     d = P * K
     return np.asarray(np.maximum(d, _LEAST * d.max(axis=1, keepdims=True)))
-
-
-def _place(d: FloatArray, P: FloatArray, multipliers: FloatArray) -> Poles:
-    """Place poles for the eigenvalues of diag(d) + lambda v v'."""
-    return place_poles(d.min(axis=1), d.max(axis=1) + multipliers * P.sum(axis=1))
-
-
-def _sum_over_children(d: FloatArray, P: FloatArray, poles: Poles) -> FloatArray:
-    """Compute v'(diag(d) + tau)^-1 v, shape (b, poles)."""
-    return np.asarray((P[:, None, :] @ (1 / (d[:, :, None] + poles.tau[:, None, :])))[:, 0])
