@@ -143,6 +143,14 @@ def make_workloads() -> Mapping[str, Workload]:
                 total(std=2.0),
             ],
         ),
+        "cells apart": (
+            {"M": months, "X": values},
+            [
+                marginal("X", "M", std=[[4.0], [4.0], [2.0], [5.0], [3.0]]),
+                marginal("X", std=[2.0, 3.0, 1.0, 2.0, 2.0]),
+                total(std=2.0),
+            ],
+        ),
         "tree and dense cells": (
             {"M": numbers, "P": places},
             [

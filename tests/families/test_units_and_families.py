@@ -39,6 +39,7 @@ FAMILIES = {
     "sums": "blocks",
     "some pairs": "blocks",
     "tree and dense cells": "tree",
+    "cells apart": "tree",
 }
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
@@ -51,6 +52,7 @@ ELSEWHERE = {
 
 REFUSED = {
     ("tree", "distinct"): "Use AddRemove with once_per",
+    ("cells apart", "distinct"): "Use AddRemove with once_per",
     ("tree and dense cells", "distinct"): "Use AddRemove with once_per",
     ("sums", "distinct"): "Use records alone, or once_per",
 }

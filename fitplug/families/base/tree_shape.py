@@ -244,11 +244,21 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
     return levels
 
 
+def find_first_cells(attribute: Attribute) -> dict[str, IntArray]:
+    """Find the first cell of each node of each level, the coarsest first.
+
+    An attribute without levels is a tree of one: its cells.
+    """
+    codec = get_codec(attribute)
+    if not codec.levels:
+        return {"identity": np.arange(attribute.size)}
+    return {level: codec.intervals(level)[:, 0] for level in codec.levels}
+
+
 def is_tree(workload: Workload, name: str) -> bool:
-    """Tell whether an attribute is asked for level by level, with any targets."""
-    named = get_codec(workload.domain[name]).levels
-    kinds = ("identity", "total", *named)
-    return bool(named) and all(
+    """Tell whether an attribute is asked for level by level, or by its cells, with any targets."""
+    kinds = ("identity", "total", *get_codec(workload.domain[name]).levels)
+    return all(
         factor.kind in kinds
         for group in workload.groups
         for factor in group.factors

@@ -85,7 +85,7 @@ class Part(NamedTuple):
 def find_siblings(workload: Workload, name: str) -> Siblings | None:
     """Find the siblings of an attribute; None if it is no hierarchy, or none are alike."""
     codec = get_codec(workload.domain[name])
-    if not is_tree(workload, name):
+    if not (codec.levels and is_tree(workload, name)):
         return None
     asked = {f.kind for f in workload.groups.factors if f.attribute == name} - {"total"}
     levels = [

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.domain import get_codec, get_shape, suggest_fewer_cells
+from fitplug.domain import get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
-from fitplug.families.base.tree_shape import targets_vary
+from fitplug.families.base.tree_shape import find_first_cells, targets_vary
 from fitplug.families.tree.shape.node_tree import (
     NodeTree,
     build_node_tree,
@@ -182,15 +182,14 @@ class TreeStructure(Structure):
     @frozen_property
     def tree(self) -> NodeTree:
         """The nodes that queries and their targets tell apart."""
-        attribute = get_codec(self.workload.domain[self.tree_attribute])
+        attribute = self.workload.domain[self.tree_attribute]
         asked = {self._levels[g] for g in range(len(self.workload.groups))}
-        levels = [level for level in attribute.levels if level in asked]
-        columns: dict[str, list[FloatArray]] = {level: [] for level in levels}
+        first = {k: cells for k, cells in find_first_cells(attribute).items() if k in asked}
+        columns: dict[str, list[FloatArray]] = {level: [] for level in first}
         for g, group in enumerate(self.workload.groups):
             axis = self.find_tree_axis(g)
             if axis is not None and targets_vary(group.variances, axis):
                 columns[self._levels[g]].append(1 / self._read_targets(g))
-        first = {level: attribute.intervals(level)[:, 0] for level in levels}
         return build_node_tree(
             first,
             attribute.size,
@@ -326,7 +325,7 @@ class TreeStructure(Structure):
     @frozen_property
     def _levels(self) -> list[str]:
         """The level of the tree that each group asks for; "total" if it sums the tree out."""
-        finest = get_codec(self.workload.domain[self.tree_attribute]).levels[-1]
+        *_, finest = find_first_cells(self.workload.domain[self.tree_attribute])
         kinds = [
             next((f.kind for f in group.factors if f.attribute == self.tree_attribute), "total")
             for group in self.workload.groups
