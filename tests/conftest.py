@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,11 @@ pytest.register_assert_rewrite("tests.helpers")
 # environment for what is loaded later and for the processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 threadpool_limits(1, user_api="blas")
+
+# Tests start some hundred processes, and each would compile all that it imports again. Both of
+# pytest's workers and later runs would also rewrite the asserts of all test modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile(
     "fitplug",

@@ -130,7 +130,7 @@ def epsilon_at(privacy_cost: float, delta: float, loss: CurveLoss | None = None)
     cost = _stretch(privacy_cost, loss)
     if cost > _LARGEST_COST:
         return epsilon
-    return min(epsilon, _compute_curve_epsilon(cost, delta, loss.log_ratio, epsilon))
+    return _lower_to_curve(epsilon, cost, delta, loss.log_ratio)
 
 
 def delta_at(privacy_cost: float, epsilon: float, loss: CurveLoss | None = None) -> float:
@@ -247,15 +247,18 @@ def _lower_log(log_delta: float, margin: float = 1e-12) -> float:
     return log_delta - margin * (1 + abs(log_delta))
 
 
-def _compute_curve_epsilon(cost: float, delta: float, log_ratio: float, above: float) -> float:
-    """Compute the least epsilon of the curve at this cost and ratio; `above` is about as large."""
+def _lower_to_curve(epsilon: float, cost: float, delta: float, log_ratio: float) -> float:
+    """Return the least epsilon of the curve at this cost and ratio, or `epsilon` if it is less."""
     log_bound = _lower_log(math.log(delta) - log_ratio)
 
     def distance(epsilon: float) -> float:
         return compute_gaussian_log_delta(cost, epsilon) - log_bound
 
-    root = 0.0 if distance(0.0) <= 0 else _find_root_from_above(distance, max(above, 1e-12))
-    return root if log_ratio == 0 else (root + 2 * log_ratio) * (1 + 1e-15)
+    above = max(epsilon, 1e-12)
+    if distance(above) > 0:
+        return epsilon
+    root = 0.0 if distance(0.0) <= 0 else _find_root_below(distance, above)
+    return min(epsilon, root if log_ratio == 0 else (root + 2 * log_ratio) * (1 + 1e-15))
 
 
 def _invert_curve(epsilon: float, log_delta: float) -> float:
@@ -305,10 +308,8 @@ def _lower_until(rho: float, is_allowed: Callable[[float], bool]) -> float:
     return rho
 
 
-def _find_root_from_above(function: Callable[[float], float], above: float) -> float:
+def _find_root_below(function: Callable[[float], float], above: float) -> float:
     """Find a number > 0 next to a root of a decreasing function, where the function is <= 0."""
-    while function(above) > 0:
-        above *= 1 + 1e-6
     root = float(brentq(function, 0.0, above, xtol=1e-300, rtol=1e-14, maxiter=500))
     step = SAFE
     while function(root) > 0:

@@ -63,9 +63,9 @@ def test_every_scale_costs_a_pair_that_the_search_tries():
 
 
 def test_prefixes_that_share_a_kept_attribute_are_near_the_optimum():
-    """Covariances follow each step of the weights; in every third step the plan was 0.5% above."""
+    """Covariances follow each step of the weights; in every third step the plan was 0.3% above."""
     domain = fp.Domain(
-        {"a": fp.Integers(0, 9), "b": fp.Integers(0, 39), "c": [str(i) for i in range(8)]}
+        {"a": fp.Integers(0, 9), "b": fp.Integers(0, 19), "c": list("wxyz")}
     )
     groups = [
         fp.queries({"a": "prefix", "c": "identity"}, std=11.88),
@@ -74,7 +74,7 @@ def test_prefixes_that_share_a_kept_attribute_are_near_the_optimum():
     ]
     workload, unit = fp.Workload(domain, groups), fp.ReplaceOne(within=("c",))
     optimum, plan = fp.design(workload, unit=unit), design_pairs(workload, unit)
-    assert optimum.rho_lower_bound <= plan.rho <= optimum.rho * 1.003
+    assert optimum.rho_lower_bound <= plan.rho <= optimum.rho * 1.0023
     assert optimum.rho * 0.99 <= plan.rho_lower_bound <= optimum.rho
 
 
