@@ -53,7 +53,9 @@ _SECONDS_PER_REPORT = 2.0
 
 
 def estimate(
-    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    folder: Annotated[
+        str, typer.Argument(help="Folder of a release, or its URL.", metavar="RELEASE")
+    ],
     expressions: Annotated[
         list[str] | None,
         typer.Argument(
