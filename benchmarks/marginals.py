@@ -83,7 +83,7 @@ def main() -> None:
             done = time.perf_counter()
             cells = [str(n), str(d), name, str(len(workload.groups)), f"{n}^{d}"]
             seconds = (ready - begin, begin - start, done - ready)
-            cells += [*(f"{one:.3g}" for one in seconds), str(plan.iterations)]
+            cells += [*(f"{one:.3g}" for one in seconds), str(plan.proof.iterations)]
             cells += [f"{plan.privacy_cost**2:.6g}", f"{compute_delta_gap(plan):.0e}"]
             print(line(cells), flush=True)
 

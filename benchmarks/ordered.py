@@ -91,7 +91,7 @@ def build_prefixes(d: int, k: int) -> fp.Workload:
 def report_prefixes(d: int, k: int) -> str:
     workload = build_prefixes(d, k)
     plan, seconds = design(workload)
-    way = "all cells" if plan.structure.holds_optimum else "product family"
+    way = "all cells" if plan.strategy.structure.holds_optimum else "product family"
     return line([str(d), str(k), str(workload.query_count), way, *tell(plan, seconds)])
 
 
@@ -100,8 +100,8 @@ def report_tree(name: str) -> str:
     plan, seconds = design(workload)
     place = next(a for _, a in workload.domain.attributes if isinstance(a, fp.Hierarchy))
     draws = "-"
-    if isinstance(plan.structure, TreeStructure):
-        draws = f"{plan.strategy.size / count_free(plan.structure):.3f}"
+    if isinstance(plan.strategy.structure, TreeStructure):
+        draws = f"{plan.strategy.size / count_free(plan.strategy.structure):.3f}"
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     sizes = [f"{place.size:,}", f"{workload.query_count:,}"]
     return line([name, *sizes, *tell(plan, seconds), draws, f"{gigabytes:.2f}"])

@@ -18,6 +18,7 @@ import numpy as np
 from markdown_table import compute_delta_gap, heading, line
 
 import fitplug as fp
+from fitplug.workload import allows_any_rows, count_changes
 
 
 def make_workload(months: int, regions: int) -> fp.Workload:
@@ -75,7 +76,7 @@ def main() -> None:
         seconds = time.perf_counter() - start
         usual = fp.design(workload, unit=unit)
         # Where months have noise of their own, records of several months add up as months do.
-        own = separate * (unit.changes**2 if unit.is_of_records else unit.records)
+        own = separate * (count_changes(unit) ** 2 if allows_any_rows(unit) else unit.records)
         drawn = time_periods(plan)
         cells = [repr(unit), f"{plan.rho:.6f}", f"{compute_delta_gap(plan):.1e}"]
         cells += [f"{usual.rho:.6f}", f"{own:.6f}"]

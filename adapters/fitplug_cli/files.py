@@ -38,6 +38,8 @@ def read_text(path: Path, what: str, form: str, error: type[InputError]) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise error(f"{path}: no such {what}. Check the path.") from None
+    except IsADirectoryError:
+        raise error(f"{path} is a folder. Give {form}.") from None
     except (OSError, ValueError):  # text that is not UTF-8, or a null character in the path
         raise error(f"{path} cannot be read. Give {form} in UTF-8.") from None
 

@@ -13,7 +13,10 @@ from fitplug.counts import (
     Source,
     Tables,
     check_request,
+    describe_source_rows,
+    list_person_columns,
     list_tables,
+    read_source,
     sum_to_tables,
 )
 from fitplug.display import Progress, Report, accumulate, choose_report
@@ -68,13 +71,13 @@ def count(
     from fitplug_dask.persons import count_by_person
     from fitplug_dask.sharding import count_tables
 
-    source = Source.of(source)
+    source = read_source(source)
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
     limit = check_request(plan, source, job.attributes, unit)
     if isinstance(plan, Plan) and plan.coverage is not None:
         job = replace(job, outside=plan.coverage.names)
-    selection = _make_selection(source.person_columns, limit, person_key, job)
+    selection = _make_selection(list_person_columns(source), limit, person_key, job)
     sharded = request.choose_sharding(whole=selection is not None or bool(job.outside))
     files = _find_checked_files(source, job, runner)
 
@@ -98,13 +101,15 @@ def count(
     seconds = time.perf_counter() - start
     _LOG.info("counted %d tables from %d files in %.1f s", len(tables), len(files), seconds)
     if selection is None or limit is None:
-        return Tables(domain, tables, rows=source.rows, outside=outside, copy=False)
+        return Tables(
+            domain, tables, rows=describe_source_rows(source), outside=outside, copy=False
+        )
     return Tables(
         domain,
         tables,
         unit=limit,
         person=source.person,
-        rows=source.rows,
+        rows=describe_source_rows(source),
         copy=False,
     )
 
@@ -176,7 +181,7 @@ def count_slabs(
     from fitplug_dask.sharding import count_shards
 
     domain, names = list_tables(plan)
-    person = source.person_columns
+    person = list_person_columns(source)
     request = prepare_request(domain, names, client, source)
     job, runner = request.job, request.runner
     limit = check_request(plan, source, job.attributes)
@@ -196,7 +201,7 @@ def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[Check
 
     start = time.perf_counter()
     rules = prepare_rules(job, source)
-    files = check_files(find_files(source), job, source.person_columns, rules, runner)
+    files = check_files(find_files(source), job, list_person_columns(source), rules, runner)
     _LOG.info("found and checked %d files in %.1f s", len(files), time.perf_counter() - start)
     lacking, looked_at = sample_checksums(files)
     if lacking:

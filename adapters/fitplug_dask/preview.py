@@ -14,8 +14,11 @@ from fitplug.counts import (
     check_weight,
     describe_rows,
     find_separator,
+    list_person_columns,
     list_tables,
+    make_filters,
     name_person,
+    read_source,
 )
 from fitplug.errors import DataError
 from fitplug_dask.request import (
@@ -58,7 +61,7 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
     from fitplug_dask.encoding import classify_type, is_zoned
     from fitplug_dask.files import read_source_header
 
-    files = find_files(Source.of(source))
+    files = find_files(read_source(source))
     if not files:
         raise DataError("the table has no files, so its columns are unknown")
     first = files[0]
@@ -113,15 +116,15 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
     from fitplug_dask.files import sample_checksums
     from fitplug_dask.kernel import cut_partitions
 
-    source = Source.of(source)
+    source = read_source(source)
     request = prepare_request(domain, names, client, source)
     sharded = request.choose_sharding(whole=source.person is not None)
     job, runner = request.job, request.runner
-    check_weight(job.weight, job.filters, job.attributes, source.person_columns)
-    check_person(source.person_columns, job.attributes)
+    check_weight(job.weight, job.filters, job.attributes, list_person_columns(source))
+    check_person(list_person_columns(source), job.attributes)
     rules = prepare_rules(job, source)
     sources = find_files(source)
-    files = check_files(sources, job, source.person_columns, rules, runner)
+    files = check_files(sources, job, list_person_columns(source), rules, runner)
     read = [file for file in files if not file.left_out]
     records = [file.records for file in read]
     known = (*domain.names, *job.filters)
@@ -146,13 +149,13 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
 def _describe_rows(source: Source) -> str:
     """Return a sentence that says how rows are understood."""
     record = "each row counts once"
-    if person := source.person_columns:
+    if person := list_person_columns(source):
         column = "column" if len(person) == 1 else "columns"
         record += (
             f" of the person in {column} {name_person(person)}; rows beyond the limit per "
             "person and rows without an identifier are not counted"
         )
-    said = describe_rows(source.weight, source.filters, _FILTER_VALUES)
+    said = describe_rows(source.weight, make_filters(source.where), _FILTER_VALUES)
     if source.weight is not None and said is not None:
         return said
     return "; ".join(filter(None, [record, said]))

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fitplug.counts import WEIGHT, AttributeSet, Source, choose_joint_tables
+from fitplug.counts import (
+    WEIGHT,
+    AttributeSet,
+    Source,
+    choose_joint_tables,
+    list_person_columns,
+    make_filters,
+)
 from fitplug.domain import OUTSIDE, Attribute, Domain, Encoder, get_codec, get_shape
 from fitplug.errors import DataError, DomainError, TablesError, suggest_nearest
 from fitplug.plan import Plan
@@ -123,7 +130,9 @@ def prepare_request(
     _ = runner.threads  # the workers are inspected
     used = domain.ordered(tuple({name for table in names for name in table}))
     attributes = {name: domain[name] for name in used}
-    job = Job(attributes, choose_joint_tables(domain, names), source.weight, source.filters)
+    job = Job(
+        attributes, choose_joint_tables(domain, names), source.weight, make_filters(source.where)
+    )
     table_cells = sum(math.prod(get_shape(domain, table)) for table in names)
     return Request(job, runner, table_cells)
 
@@ -146,7 +155,7 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     if job.weight is not None:
         encoders[job.weight] = WEIGHT
     for name, value in given.items():
-        if name in source.person_columns:
+        if name in list_person_columns(source):
             raise DomainError(
                 f"missing cannot give a value for {name!r}, which identifies persons: all rows "
                 "of a file without it would belong to one person. Leave it out of missing."

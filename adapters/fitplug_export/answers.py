@@ -8,7 +8,7 @@ import numpy as np
 
 from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray
-from fitplug.releases import MEASURES, Intervals, Release, check_names
+from fitplug.releases import MEASURES, Intervals, Release, check_names, list_parts
 from fitplug.workload import QueryGroup
 
 PROTECTED = "protected"
@@ -34,7 +34,7 @@ def find_protected(release: Release, group: QueryGroup) -> AnyArray:
 
     The others are computed from totals that the unit of privacy makes public, and are exact.
     """
-    if release.plan.structure.public_attributes is None:
+    if release.plan.strategy.structure.public_attributes is None:
         return np.ones(group.shape, dtype=bool)
     return np.asarray(release.variances[group.name] > 0)
 
@@ -55,7 +55,7 @@ def iterate_columns(
     std = np.sqrt(release.variances[group.name])
     protected = find_protected(release, group)
     axes = [np.array(texts, dtype=object) for texts in labels]
-    for part in release.list_parts(group.name):
+    for part in list_parts(release, group.name):
         at, estimate = part.index(len(group.shape)), part.read()
         chosen = [texts[index] for texts, index in zip(axes, at, strict=True)]
         repeated = np.meshgrid(*chosen, indexing="ij") if chosen else []

@@ -25,6 +25,7 @@ from fitplug.errors import DataError, WorkloadError
 from fitplug.files import import_library
 from fitplug.plan import Plan
 from fitplug.releases import Release
+from fitplug.workload import allows_any_rows
 from fitplug_export.mbi_measurements import check_plan, find_total, list_measurements
 from fitplug_opendp import tables_domain, then_fitness_for_use
 from fitplug_opendp.lazyframes import upper_records
@@ -84,7 +85,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         if self.oneway != "unkeyed":
             raise ValueError("the plan defines what is measured of each column. Leave oneway out.")
         check_plan(self.plan)
-        if not self.plan.unit.is_of_records:
+        if not allows_any_rows(self.plan.unit):
             raise WorkloadError(
                 f"contingency tables do not support the unit of privacy {self.plan.unit!r}. "
                 "Design the plan for fp.AddRemove(records=k)."

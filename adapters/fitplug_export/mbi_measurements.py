@@ -171,13 +171,13 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
             f"cannot make synthetic rows with the measure {name!r}: each row is divided between "
             "two of its cells. Use fp.Bins for it."
         )
-    if plan.structure.public_attributes:
+    if public := plan.strategy.structure.public_attributes:
         raise WorkloadError(
-            f"the totals of each {', '.join(plan.structure.public_attributes)} are public for "
+            f"the totals of each {', '.join(public)} are public for "
             f"this unit of privacy ({plan.unit}), but mbi accepts no exact measurement except "
             "the number of all rows. Use fp.ReplaceOne() or fp.AddRemove()."
         )
-    is_public = plan.structure.public_attributes is not None
+    is_public = plan.strategy.structure.public_attributes is not None
     if counts_everybody and not is_public and _count_everybody(plan.workload) is None:
         raise WorkloadError(
             "synthetic rows need the number of all rows, but no query counts it. Give total=, "

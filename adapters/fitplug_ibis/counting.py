@@ -23,8 +23,10 @@ from fitplug.counts import (
     Tables,
     check_request,
     choose_joint_tables,
+    describe_source_rows,
     is_measure,
     list_tables,
+    read_source,
     sum_to_tables,
 )
 from fitplug.display import Progress
@@ -77,7 +79,7 @@ def count(
         InputError: A client, a key or an option of files is given.
         DataError: The database fails, or a column is missing or of a type that is not read.
     """
-    source = Source.of(source)
+    source = read_source(source)
     _check_options(source, client=client, person_key=person_key)
     domain, names = list_tables(plan)
     used = domain.ordered(tuple({name for table in names for name in table}))
@@ -110,7 +112,7 @@ def count(
         sum_to_tables(domain, counted, names),
         unit=limit,
         person=source.person,
-        rows=source.rows,
+        rows=describe_source_rows(source),
         outside=in_no_table,
         copy=False,
     )

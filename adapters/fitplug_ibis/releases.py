@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-from fitplug.counts import Source, choose_limit
+from fitplug.counts import Source, choose_limit, describe_source_rows
 from fitplug.display import Progress
 from fitplug.plan import Plan
 from fitplug.releases import Release
@@ -41,7 +41,9 @@ def release_from_database(
     """
     if source.person is not None:
         choose_limit(plan.unit)  # refuses a unit that no count by person keeps
-    rows = CountedRows(source.rows, "declared" if source.person is None else "enforced")
+    rows = CountedRows(
+        describe_source_rows(source), "declared" if source.person is None else "enforced"
+    )
     request = ReleaseRequest(plan, rows, **charge)
     extras = ReleaseFiles(**(files or {}))
     return release_counts(request, lambda: count(source, plan), folder, extras, progress)

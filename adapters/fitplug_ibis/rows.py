@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fitplug.counts import WEIGHT, Source
+from fitplug.counts import WEIGHT, Source, list_person_columns, make_filters
 from fitplug.domain import NULLS, Attribute, Encoder, get_codec
 from fitplug.errors import DataError
 from fitplug.workload import AddRemove
@@ -84,8 +84,9 @@ def code_rows(
         DataError: A column is missing, or of a type that cannot be read.
     """
     named = source.columns or {}
+    wanted_rows = make_filters(source.where)
     wanted: list[tuple[str, Encoder]] = [
-        *((named.get(name, name), get_codec(one)) for name, one in source.filters.items()),
+        *((named.get(name, name), get_codec(one)) for name, one in wanted_rows.items()),
         *((named.get(name, name), get_codec(one)) for name, one in attributes.items()),
     ]
     if source.weight is not None:
@@ -95,14 +96,14 @@ def code_rows(
         check_column(column, encoder)
     persons = {
         f"fitplug_person{n}": _write_person(read_column(table, name, is_sqlite))
-        for n, name in enumerate(source.person_columns)
+        for n, name in enumerate(list_person_columns(source))
     }
     names = [f"fitplug_code{n}" for n in range(len(wanted))]
     encoded = {
         name: (encoder, column)
         for name, column, (_, encoder) in zip(names, columns, wanted, strict=True)
     }
-    filters, rest = names[: len(source.filters)], names[len(source.filters) :]
+    filters, rest = names[: len(wanted_rows)], names[len(wanted_rows) :]
     if names or persons:
         table = select_codes(table.mutate(**persons), encoded, list(persons))
     if filters:

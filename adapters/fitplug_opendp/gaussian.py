@@ -117,12 +117,14 @@ def upper_sensitivity(plan: Plan, records: int) -> float:
         plan: The plan.
         records: The number of records added or removed, or replaced, each of which changes the
             counts by one difference of the plan's unit of privacy. A person has
-            `plan.structure.changes` of them.
+            `plan.strategy.structure.changes` of them.
 
     Returns:
         The sensitivity of the plan's strategy to so many records.
     """
-    return ceil_float(plan.compare_records(records) * Fraction(plan.strategy.sensitivity))
+    return ceil_float(
+        plan.strategy.structure.compare_records(records) * Fraction(plan.strategy.sensitivity)
+    )
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:

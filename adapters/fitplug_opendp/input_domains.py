@@ -34,7 +34,7 @@ from fitplug.domain import Domain, get_shape, list_measures
 from fitplug.errors import BudgetError, TablesError
 from fitplug.numeric import find_largest_entry
 from fitplug.plan import Plan
-from fitplug.workload import ReplaceOne, Unit, select_largest_sets
+from fitplug.workload import ReplaceOne, Unit, allows_any_rows, select_largest_sets
 from fitplug_opendp._compat import import_opendp
 from fitplug_opendp.count_checks import advise_counting
 from fitplug_opendp.gaussian import IntVector
@@ -48,7 +48,7 @@ def check_unit_is_measurable(unit: Unit) -> None:
                 f"OpenDP has no metric for the unit of privacy ({unit}): a replaced row may "
                 "change all its values there. Design the plan for fp.ReplaceOne()."
             )
-    elif not unit.is_of_records:
+    elif not allows_any_rows(unit):
         raise BudgetError(
             f"OpenDP has no metric for the unit of privacy ({unit}): it counts rows, whichever "
             "cells they are in. Use symmetric_distance() and design the plan for "
@@ -223,7 +223,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
             "no metric on vectors of counts measures replaced rows. Use "
             "fitplug_opendp.tables_domain(plan) with change_one_distance(), or a LazyFrame."
         )
-    if plan.structure.shares > 1:
+    if plan.strategy.structure.shares > 1:
         raise ValueError(
             "a vector of counts has no sums, but the plan needs sums of "
             f"{', '.join(list_measures(plan.domain, plan.workload.attributes))}. Use "

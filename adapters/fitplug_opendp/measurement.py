@@ -93,12 +93,12 @@ def make_fitness_for_use(
         return Release(
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(upper_sensitivity(plan, plan.structure.changes)),
+            rho=noise.map(upper_sensitivity(plan, plan.strategy.structure.changes)),
             noise_scale=float(scale),
         )
 
     answer = _make_answers(input_domain, input_metric, plan)
-    if plan.structure.public_size:
+    if plan.strategy.structure.public_size:
         # The noise goes to the answers, and the public totals come after them as they are.
         def release_with_totals(data: Any) -> Release:
             exact, size = answer(data), plan.strategy.size

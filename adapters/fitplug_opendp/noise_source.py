@@ -174,7 +174,7 @@ class NoiseSource:
         """
         with enable_contrib():
             noise, sample = make_noise(plan), make_sampler(plan.strategy.size, plan.noise_std)
-        rho = noise.map(upper_sensitivity(plan, plan.structure.changes))
+        rho = noise.map(upper_sensitivity(plan, plan.strategy.structure.changes))
         charged = _raise_to_cell_costs(Fraction(rho), CellCosts.from_plan(plan))
         return cls(plan, rho, charged, sample)
 
@@ -305,7 +305,8 @@ def compute_charged_rho(plan: Plan) -> float:
         The zCDP cost for one person in the plan's unit of privacy, rounded up.
     """
     rho = (
-        Fraction(upper_sensitivity(plan, plan.structure.changes)) / Fraction(plan.noise_std)
+        Fraction(upper_sensitivity(plan, plan.strategy.structure.changes))
+        / Fraction(plan.noise_std)
     ) ** 2 / 2
     return ceil_float(_raise_to_cell_costs(rho, CellCosts.from_plan(plan)))
 

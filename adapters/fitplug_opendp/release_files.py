@@ -34,7 +34,12 @@ from fitplug.releases import (
     read_display,
     review,
 )
-from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
+from fitplug.workload import (
+    DEFAULT_CONFIDENCE,
+    allows_any_rows,
+    check_confidence,
+    list_measure_rules,
+)
 from fitplug_opendp.noise_source import find_check
 
 _DISPLAY_BYTES = 40
@@ -205,7 +210,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 
 def _describe_neighbours(plan: Plan) -> str:
     """Describe neighbouring datasets."""
-    if plan.unit.is_of_records:
+    if allows_any_rows(plan.unit):
         return "add or remove one row; rho is for all rows of one person"
     return f"{plan.bound_unit}; rho is for all rows of one person"
 
@@ -233,7 +238,7 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
     totals = release.public_totals
     if totals is None:
         return {}
-    names = release.plan.structure.public_attributes
+    names = release.plan.strategy.structure.public_attributes
     return {
         "public_totals": {
             "protected": False,
@@ -266,7 +271,7 @@ def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]
 
 def build_measures_record(plan: Plan) -> dict[str, Any]:
     """Build the record of a plan's measures and of rules no margin of error covers, if any."""
-    rules, domain = plan.workload.measure_rules, plan.domain
+    rules, domain = list_measure_rules(plan.workload), plan.domain
     if not rules:
         return {}
     measures = list_measures(domain, plan.workload.attributes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from fitplug.adapters.entry_points import call_adapter
-from fitplug.counts import Preview, Source, Tables
+from fitplug.counts import Preview, Source, Tables, is_in_database, read_source
 from fitplug.display import Progress
 from fitplug.domain import Domain
 from fitplug.errors import InputError
@@ -77,9 +77,9 @@ def count(
             enforce it.
         FitplugError: The workers of `client` fail or have other code than this process.
     """
-    source = Source.of(source)
+    source = read_source(source)
     tables: Tables = call_adapter(
-        "count_in_database" if source.is_in_database else "count",
+        "count_in_database" if is_in_database(source) else "count",
         source,
         plan,
         client=client,
@@ -112,8 +112,8 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
         DomainError: As by `count`.
         InputError: The rows are in a database.
     """
-    source = Source.of(source)
-    if source.is_in_database:
+    source = read_source(source)
+    if is_in_database(source):
         raise InputError(
             "a database counts these rows, so there are no files to preview. Call count."
         )

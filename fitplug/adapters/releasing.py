@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any
 
 from fitplug.adapters.entry_points import call_adapter
-from fitplug.counts import Source, Tables
+from fitplug.counts import Source, Tables, is_in_database, read_source
 from fitplug.display import Progress
 from fitplug.errors import InputError
 from fitplug.files import is_url
@@ -151,8 +151,8 @@ def release(
         raise InputError(
             "folder_options are for object stores. Give the URL of a store, or leave them out."
         )
-    source = data if isinstance(data, Tables) else Source.of(data)
-    if isinstance(source, Source) and source.is_in_database:
+    source = data if isinstance(data, Tables) else read_source(data)
+    if isinstance(source, Source) and is_in_database(source):
         for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
             if given:
                 raise InputError(

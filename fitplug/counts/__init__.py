@@ -35,6 +35,10 @@ from fitplug.counts.source import (
     IcebergTable as IcebergTable,
     Preview as Preview,
     Source as Source,
+    describe_source_rows as describe_source_rows,
+    is_in_database as is_in_database,
+    list_person_columns as list_person_columns,
     name_person as name_person,
+    read_source as read_source,
 )
 from fitplug.counts.tables import Tables as Tables

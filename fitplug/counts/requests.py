@@ -7,11 +7,11 @@ from typing import Any
 
 from fitplug.counts.consistency import AttributeSet
 from fitplug.counts.joint_tables import is_measure
-from fitplug.counts.records import check_weight
-from fitplug.counts.source import Source
+from fitplug.counts.records import check_weight, make_filters
+from fitplug.counts.source import Source, list_person_columns
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import BudgetError, DomainError, TablesError
-from fitplug.workload import AddRemove, ReplaceOne, Unit
+from fitplug.workload import AddRemove, ReplaceOne, Unit, get_limit
 
 
 def list_tables(wanted: Any) -> tuple[Domain, list[AttributeSet]]:
@@ -63,10 +63,10 @@ def check_request(
             person cannot be limited in each cell that the unit names.
         InputError: The source has weights and persons.
     """
-    person = source.person_columns
+    person = list_person_columns(source)
     if getattr(wanted, "coverage", None) is not None:
         _check_coverage(person)
-    check_weight(source.weight, source.filters, attributes, person)
+    check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
     check_person(person, attributes)
     if limit is not None:
@@ -104,7 +104,7 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
             "of a person's rows decide which of them are counted. Count without person, or design "
             "the plan for fp.ReplaceOne()."
         )
-    return None if unit is None else unit.limit
+    return None if unit is None else get_limit(unit)
 
 
 def _find_limit(

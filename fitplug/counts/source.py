@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from fitplug.counts.records import Filters, Where, check_weight, describe_rows, make_filters
+from fitplug.counts.records import Where, check_weight, describe_rows, make_filters
 from fitplug.counts.tables import Tables
 from fitplug.errors import DomainError, InputError
 from fitplug.files import redact_url
@@ -161,7 +161,7 @@ class Source:
             raise DomainError(
                 f'zone = {self.zone!r} is not a time zone. Use a name such as "Europe/Berlin".'
             )
-        _ = self.filters
+        filters = make_filters(self.where)
         for name in ("where", "missing", "columns", "storage_options"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, Mapping):
@@ -173,39 +173,13 @@ class Source:
                 raise DomainError(
                     f"columns gives {name!r} the column {column!r}, which must be a name"
                 )
-            if column in self.person_columns:
+            if column in list_person_columns(self):
                 raise DomainError(
                     f"columns reads {name!r} from {column!r}, which identifies persons. Name "
                     "another column."
                 )
-        check_weight(self.weight, self.filters, (self.columns or {}).values(), self.person_columns)
-
-    @classmethod
-    def of(cls, data: Any) -> Source:
-        """Return a source as it is, and anything else as the source of that path."""
-        return data if isinstance(data, Source) else cls(data)
-
-    @property
-    def is_in_database(self) -> bool:
-        """Whether a database counts the rows: the path is a table of Ibis, or names one."""
-        library = type(self.path).__module__.partition(".")[0]
-        return library == "ibis" or isinstance(self.path, DatabaseTable)
-
-    @property
-    def person_columns(self) -> tuple[str, ...]:
-        """The columns that identify persons together; none if no column does."""
-        person = self.person
-        return () if person is None else (person,) if isinstance(person, str) else tuple(person)
-
-    @property
-    def filters(self) -> Filters:
-        """The attribute of each column to filter by; its cells are the values that count."""
-        return make_filters(self.where)
-
-    @property
-    def rows(self) -> str | None:
-        """How rows are weighted and filtered, in the words of `Tables.rows`."""
-        return describe_rows(self.weight, self.filters)
+        columns = (self.columns or {}).values()
+        check_weight(self.weight, filters, columns, list_person_columns(self))
 
     def __repr__(self) -> str:
         shown = [_describe_path(self.path)]
@@ -214,6 +188,28 @@ class Source:
             if given and one.name != "storage_options":
                 shown.append(f"{one.name}={given!r}")
         return f"Source({', '.join(shown)})"
+
+
+def read_source(data: Any) -> Source:
+    """Return a source as it is, and anything else as the source of that path."""
+    return data if isinstance(data, Source) else Source(data)
+
+
+def is_in_database(source: Source) -> bool:
+    """Return whether a database counts the rows: the path is a table of Ibis, or names one."""
+    library = type(source.path).__module__.partition(".")[0]
+    return library == "ibis" or isinstance(source.path, DatabaseTable)
+
+
+def list_person_columns(source: Source) -> tuple[str, ...]:
+    """List the columns that identify persons together; none if no column does."""
+    person = source.person
+    return () if person is None else (person,) if isinstance(person, str) else tuple(person)
+
+
+def describe_source_rows(source: Source) -> str | None:
+    """Describe how rows are weighted and filtered, in the words of `Tables.rows`."""
+    return describe_rows(source.weight, make_filters(source.where))
 
 
 def name_person(columns: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from fitplug.evaluation.evaluation import Evaluation, Strategy
 from fitplug.families import MAX_ENTRIES, name_cell
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IndexArray, guard_linear_algebra
 from fitplug.plan import Plan, design
-from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
+from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, allows_any_rows
 
 _MOST_DISTANCES = 4_000_000
 """The most squared distances between columns that are held at a time."""
@@ -174,7 +174,7 @@ def _locate_query(workload: Workload, row: int) -> tuple[str, tuple[int, ...]]:
 
 def check_unit_of_evaluation(unit: Unit) -> None:
     """Raise WorkloadError for units whose cost is not simply that of columns or pairs of them."""
-    if isinstance(unit, AddRemove) and not unit.is_of_records:
+    if isinstance(unit, AddRemove) and not allows_any_rows(unit):
         raise WorkloadError(
             f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
             "ReplaceOne(...)."

@@ -242,7 +242,7 @@ class _Parser:
         """Parse the name of a group, with or without a selection."""
         token = self._take()
         name = token.text
-        if name not in self._workload.positions:
+        if name not in self._workload.groups.positions:
             spaces = any(" " in known for known in self._workload.names)
             quotes = " Put names with spaces in quotes." if spaces else ""
             raise WorkloadError(

@@ -31,7 +31,16 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import FloatArray, to_positions
-from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload, check_products
+from fitplug.workload import (
+    ONE_RECORD,
+    AddRemove,
+    ReplaceOne,
+    Unit,
+    Workload,
+    allows_any_rows,
+    check_products,
+    check_unit,
+)
 
 MAX_ANSWERS = 2**32
 """The largest number of answers of a query group. They take 34 GB when they are released."""
@@ -106,7 +115,7 @@ def analyse_structure(
         BudgetError: If plans for this unit cannot be made.
         DomainError: If the unit names an attribute that the domain does not have.
     """
-    unit.check_domain(workload.domain)
+    check_unit(unit, workload.domain)
     _check_measures(workload, unit)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
@@ -118,7 +127,7 @@ def analyse_structure(
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit, family, tree)
-    if not unit.is_of_records:
+    if not allows_any_rows(unit):
         return _build_persons(workload, unit, varying, tree)
     symmetric = _find_symmetric(workload, varying)
     if tree:

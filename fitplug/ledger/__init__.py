@@ -6,7 +6,7 @@ from fitplug.ledger.charges import (
     ChargeRequest as ChargeRequest,
     StagedCharge as StagedCharge,
 )
-from fitplug.ledger.ledger import Ledger as Ledger
+from fitplug.ledger.ledger import Ledger as Ledger, read_statement as read_statement
 from fitplug.ledger.records import (
     Budget as Budget,
     Entry as Entry,

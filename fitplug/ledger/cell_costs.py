@@ -59,11 +59,13 @@ class CellCosts:
         """
         if plan.has_coverage:
             # A record in no table costs as much as any, and may lie in a cell of another release.
-            largest = ceil_float(2 * plan.rho_exact / plan.structure.changes**2)
-            return cls(digest_domain(plan.domain), (), plan.structure.changes, np.array(largest))
-        names = plan.structure.profile_attributes
+            largest = ceil_float(2 * plan.rho_exact / plan.strategy.structure.changes**2)
+            return cls(
+                digest_domain(plan.domain), (), plan.strategy.structure.changes, np.array(largest)
+            )
+        names = plan.strategy.structure.profile_attributes
         costs = plan.profile().reshape(get_shape(plan.domain, names))
-        if (changes := plan.structure.changes) > 1:
+        if (changes := plan.strategy.structure.changes) > 1:
             # The profile is of a person with k records, and what a ledger keeps is of one record.
             costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
             # No cell costs more than rho says; else rounding would charge more than a budget.

@@ -34,7 +34,7 @@ from fitplug.ledger.records import Budget, Entry, Stage
 from fitplug.numeric import ceil_float, ceil_written, floor_written
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise
-from fitplug.workload import ONE_RECORD, AddRemove, BoundUnit, Unit
+from fitplug.workload import ONE_RECORD, AddRemove, BoundUnit, Unit, allows_any_rows
 
 ChargeReference: TypeAlias = int | str
 """An earlier charge: its number, or its key."""
@@ -86,7 +86,7 @@ class ChargeRequest:
         They are None in units of privacy where the costs of a person do not follow from those of
         single cells.
         """
-        if not self.plan.unit.is_of_records:
+        if not allows_any_rows(self.plan.unit):
             return None
         return CellCosts.from_plan(self.plan).multiply_records(self.changes)
 
@@ -260,7 +260,7 @@ def choose_unit(
     else:
         plain = unit or (ONE_RECORD if known is None else known.unit)
         bound_unit = BoundUnit(plain) if domain is None else BoundUnit.bind(plain, domain)
-    if bound_unit.is_known or (known is not None and known.unit.is_of_records):
+    if bound_unit.is_known or (known is not None and allows_any_rows(known.unit)):
         return bound_unit
     remedy = (
         ""

@@ -159,19 +159,7 @@ class Ledger:
             >>> [entry.what for entry in ledger.entries()]
             ['pilot']
         """
-        return self.statement()[1]
-
-    def statement(self) -> tuple[Budget, tuple[Entry, ...]]:
-        """Verify the whole ledger and return its budget and charges at one moment.
-
-        Returns:
-            The budget, in exact amounts, and the charges, oldest first.
-
-        Raises:
-            LedgerError: The file cannot be read, or is damaged.
-        """
-        with self._file.open_transaction() as database:
-            return rows.read_entries(database)
+        return read_statement(self)[1]
 
     def stages(self) -> Mapping[int, Stage]:
         """Verify the whole ledger and return the state of each release.
@@ -198,7 +186,7 @@ class Ledger:
         Example:
             >>> ledger.check(0.5)
         """
-        check_fits(self._file, check_amount(rho), self.statement()[0], noise)
+        check_fits(self._file, check_amount(rho), read_statement(self)[0], noise)
 
     def charge(
         self,
@@ -396,10 +384,23 @@ class Ledger:
         return f"Ledger({str(self.path)!r}: rho = {spent} of {total} spent)"
 
     def _repr_html_(self) -> str:
-        summary = summarise_ledger(*self.statement(), self.stages())
+        summary = summarise_ledger(*read_statement(self), self.stages())
         return format_ledger_html(str(self.path), summary, MOST_GROUPS)
 
     def _read_budget(self) -> Budget:
         """Read the budget, verified against the newest entries."""
         with self._file.open_transaction() as database:
             return rows.read_budget(database)
+
+
+def read_statement(ledger: Ledger) -> tuple[Budget, tuple[Entry, ...]]:
+    """Verify the whole ledger and return its budget and charges at one moment.
+
+    Returns:
+        The budget, in exact amounts, and the charges, oldest first.
+
+    Raises:
+        LedgerError: The file cannot be read, or is damaged.
+    """
+    with ledger._file.open_transaction() as database:
+        return rows.read_entries(database)

@@ -26,7 +26,7 @@ from fitplug.domain import list_names_without_other
 from fitplug.errors import BudgetError
 from fitplug.families import SATURATION, IntegerStrategy, Structure, list_names
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray
-from fitplug.workload import AddRemove, Unit, Workload
+from fitplug.workload import AddRemove, Unit, Workload, allows_any_rows
 
 _EQUAL_UP_TO = 9
 """The most attributes for which all answers of least cost have one variance."""
@@ -134,7 +134,7 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     names = list_names_without_other(workload.domain, workload.attributes)
     if not names:
         raise BudgetError("coverage is not needed: every row is in the tables. Leave it out.")
-    if not unit.is_of_records:
+    if not allows_any_rows(unit):
         why = "does not limit the rows of a person that are in no table"
         if not isinstance(unit, AddRemove):
             why = "makes the number of rows in the tables public"

@@ -44,7 +44,15 @@ from fitplug.plan.coverage import Coverage, check_coverage
 from fitplug.plan.plan_record import LEAST_TOLERANCE
 from fitplug.privacy import DiscreteNoise, check_budget, read_rho, rho_of_budget
 from fitplug.solve import SOLVERS, GapProgress, Options, Solver
-from fitplug.workload import ONE_RECORD, AddRemove, ReplaceOne, Unit, Workload
+from fitplug.workload import (
+    ONE_RECORD,
+    AddRemove,
+    ReplaceOne,
+    Unit,
+    Workload,
+    allows_any_rows,
+    check_unit,
+)
 
 ROUNDING_SHARE = 0.1
 """The share of the tolerance, in Delta, that rounding to integers may use up."""
@@ -79,7 +87,7 @@ class DesignRequest:
     @property
     def unit_shapes_structure(self) -> bool:
         """Whether the structure depends on the unit: it is not k records anywhere."""
-        return not self.unit.is_of_records
+        return not allows_any_rows(self.unit)
 
     @property
     def rounding_loss(self) -> float:
@@ -300,7 +308,7 @@ def _read_unit(unit: Unit, workload: Workload) -> Unit:
     """
     if not isinstance(unit, AddRemove | ReplaceOne):
         raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
-    unit.check_domain(workload.domain)
+    check_unit(unit, workload.domain)
     return unit
 
 

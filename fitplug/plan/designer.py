@@ -22,8 +22,9 @@ from fitplug.families.designs import find_design
 from fitplug.numeric import UNIT_ROUNDOFF, ExactNumber, FloatArray, guard_linear_algebra
 from fitplug.plan.design_request import DesignRequest, check_request
 from fitplug.plan.plan import Plan
+from fitplug.plan.plan_record import Proof
 from fitplug.solve import GapProgress, Solver
-from fitplug.workload import ONE_RECORD, Unit, Workload
+from fitplug.workload import ONE_RECORD, Unit, Workload, count_changes
 
 _LOG = logging.getLogger("fitplug.design")
 
@@ -136,7 +137,7 @@ def design(
         request = replace(request, options=replace(request.options, progress=recording))
     with guard_linear_algebra(raised):
         plan = _design_plan(request)
-    numbers = plan.rho, plan.gap, plan.iterations
+    numbers = plan.rho, plan.gap, plan.proof.iterations
     _LOG.info("designed a plan of rho = %r, gap %.1e, in %d iterations", *numbers)
     return plan
 
@@ -165,7 +166,7 @@ def _design_plan(request: DesignRequest) -> Plan:
             raise
         return _design_structure(request, substitute)
     is_near = plan.gap <= max(_WIDE_GAP, request.tolerance)
-    if is_near or plan.ended == "stopped" or not plan.objective.plain:
+    if is_near or plan.proof.ended == "stopped" or not plan.objective.plain:
         return plan
     nearer = find_nearer_structure(structure, plan.gap)
     if nearer is None:
@@ -180,7 +181,7 @@ def _design_structure(request: DesignRequest, structure: Structure) -> Plan:
     """Design and certify the plan of one structure."""
     objective = request.build_objective(structure)
     # The best strategy for one record is the best for k records: all costs are k^2 times as large.
-    once = objective.divide_budgets(request.unit.changes**2)
+    once = objective.divide_budgets(count_changes(request.unit) ** 2)
     designed = find_design(structure, once, request.options, request.rounding_loss)
     strategy, duals = designed.strategy.restate(request.unit), designed.duals
     structure, budget = strategy.structure, request.find_rho(strategy)
@@ -201,13 +202,8 @@ def _design_structure(request: DesignRequest, structure: Structure) -> Plan:
         noise_std=noise_std,
         scale=scale,
         lower_bound=bound * (1 - designed.bound_margin),
-        p=duals.p,
-        q=duals.q,
-        frame=duals.frame,
-        weights=designed.tiers,
+        proof=Proof(duals, designed.tiers, designed.iterations, designed.ended),
         tolerance=request.tolerance,
-        iterations=designed.iterations,
-        ended=designed.ended,
         has_coverage=request.coverage,
     )
 

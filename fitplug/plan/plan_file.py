@@ -24,6 +24,7 @@ from fitplug.certify import Tiers
 from fitplug.domain import Attribute, Domain
 from fitplug.errors import PlanError, WorkloadError
 from fitplug.families import (
+    Duals,
     Frame,
     IntegerStrategy,
     Objective,
@@ -45,7 +46,7 @@ from fitplug.files import (
 )
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import guard_linear_algebra
-from fitplug.plan.plan_record import PlanRecord
+from fitplug.plan.plan_record import PlanRecord, Proof
 from fitplug.plan.verification import verify_on_reading
 from fitplug.workload import (
     Factor,
@@ -53,6 +54,7 @@ from fitplug.workload import (
     Workload,
     build_interval_factor,
     build_labelled_factor,
+    make_bound_workload,
     queries,
     read_unit,
 )
@@ -65,6 +67,7 @@ FORMAT = 1
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
     """Build the header and arrays from which `read_plan` reads the plan back."""
+    proof, (p, q, frame) = plan.proof, plan.proof.duals
     header, arrays = describe_workload(plan.workload)
     of_strategy = describe_strategy(plan.strategy)
     header, arrays = header | of_strategy[0], arrays | of_strategy[1]
@@ -75,16 +78,16 @@ def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
         "lower_bound": plan.lower_bound.hex(),
         "tolerance": plan.tolerance,
         "total_error_weight": plan.objective.weight.hex(),
-        "iterations": plan.iterations,
-        "ended": plan.ended,
-        "frame": [plan.frame.columns, plan.frame.rests, plan.frame.tilt.hex()],
+        "iterations": proof.iterations,
+        "ended": proof.ended,
+        "frame": [frame.columns, frame.rests, frame.tilt.hex()],
     }
     arrays |= {
-        "p": plan.p,
-        "q": plan.q,
-        "tiers.of_cell": plan.weights.of_cell,
-        "tiers.p": plan.weights.p,
-        "tiers.q": plan.weights.q,
+        "p": p,
+        "q": q,
+        "tiers.of_cell": proof.tiers.of_cell,
+        "tiers.p": proof.tiers.p,
+        "tiers.q": proof.tiers.q,
     }
     if plan.has_coverage:
         header["coverage"] = True
@@ -119,6 +122,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
     header, arrays, digest = read_contents(path)
     try:
         columns, rests, tilt = header["frame"]
+        frame = Frame(int(columns), int(rests), float.fromhex(tilt))
         plan = kind(
             workload=(workload := read_workload(header, arrays)),
             strategy=read_strategy(workload, header, arrays),
@@ -126,13 +130,13 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
             noise_std=float.fromhex(header["noise_std"]),
             scale=float.fromhex(header["scale"]),
             lower_bound=float.fromhex(header["lower_bound"]),
-            p=arrays["p"],
-            q=arrays["q"],
-            frame=Frame(int(columns), int(rests), float.fromhex(tilt)),
-            weights=Tiers(arrays["tiers.of_cell"], arrays["tiers.p"], arrays["tiers.q"]),
+            proof=Proof(
+                Duals(arrays["p"], arrays["q"], frame),
+                Tiers(arrays["tiers.of_cell"], arrays["tiers.p"], arrays["tiers.q"]),
+                iterations=int(header["iterations"]),
+                ended=header["ended"],
+            ),
             tolerance=float(header["tolerance"]),
-            iterations=int(header["iterations"]),
-            ended=header["ended"],
             has_coverage=header.get("coverage", False),
         )
         with guard_linear_algebra():
@@ -223,7 +227,7 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     if differs.any():
         name = built.names[bisect.bisect_right(ends, int(np.argmax(differs))) - 1]
         raise PlanError(f"the target variances of {name!r} do not match its targets")
-    return Workload.from_groups(domain, replace(built, variances=stored))
+    return make_bound_workload(domain, replace(built, variances=stored))
 
 
 def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels: Any) -> Any:

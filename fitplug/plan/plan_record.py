@@ -20,7 +20,6 @@ from fitplug.errors import BudgetError, DesignError
 from fitplug.families import (
     MAX_AXES,
     Duals,
-    Frame,
     IntegerStrategy,
     Objective,
     Structure,
@@ -45,6 +44,7 @@ from fitplug.workload import (
     BoundUnit,
     Unit,
     Workload,
+    allows_any_rows,
     select_largest_sets,
 )
 
@@ -52,6 +52,23 @@ ByGroup: TypeAlias = Mapping[str, AnyArray]
 
 LEAST_TOLERANCE = 1e-9
 """Of the relative gap of rho: less is lost in rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """What proves the lower bound of a plan, and how the design that found it ended.
+
+    Attributes:
+        duals: The dual weights that prove the bound.
+        tiers: The dual weights of the further tiers; see `PlanRecord.tiers`.
+        iterations: The number of iterations of the design.
+        ended: Why the design ended.
+    """
+
+    duals: Duals
+    tiers: Tiers
+    iterations: int
+    ended: Ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +84,9 @@ class PlanRecord:
             a budget or cell budgets were given.
         lower_bound: A certified bound of Delta: no mechanism that meets scale * targets with
             Gaussian noise has a lower privacy cost. `rho_lower_bound` is the same in rho. If the
-            plan has another objective, it is a bound on that objective; see `cost`.
-        p: The dual weights of the differences between neighbours; see
-            `fitplug.families.base.family`.
-        q: The dual weights of the rows of the strategy's structure. p and q prove the bound.
-        frame: How the norm is pinched in the product family; `NO_FRAME` for other structures.
-        weights: The dual weights of the further tiers; see `tiers`.
+            plan has another objective, it is a bound on that objective.
+        proof: The dual weights that prove the bound, and how the design ended.
         tolerance: The gap of rho that was asked for.
-        iterations: The number of iterations of the design.
-        ended: Why the design ended.
         has_coverage: Whether releases have noisy numbers of the rows in no table.
     """
 
@@ -85,13 +96,8 @@ class PlanRecord:
     noise_std: float
     scale: float
     lower_bound: float
-    p: FloatArray
-    q: FloatArray
-    frame: Frame
-    weights: Tiers
+    proof: Proof
     tolerance: float
-    iterations: int
-    ended: Ended
     has_coverage: bool = False
 
     def __post_init__(self) -> None:
@@ -109,21 +115,12 @@ class PlanRecord:
     @property
     def unit(self) -> Unit:
         """The unit of privacy: rho, the privacy cost and the profile are for one person in it."""
-        return self.structure.unit
+        return self.strategy.structure.unit
 
     @property
     def bound_unit(self) -> BoundUnit:
         """The unit of privacy with the plan's cells, to compare the claims of two plans."""
         return BoundUnit.bind(self.unit, self.domain, self.workload.attributes)
-
-    def compare_records(self, records: int) -> Fraction:
-        """Compute Delta of a person with so many rows anywhere, divided by Delta in the unit."""
-        return Fraction(records, self.structure.changes)
-
-    @property
-    def structure(self) -> Structure:
-        """The symmetry of the workload, and the blocks that it leaves."""
-        return self.strategy.structure
 
     @cached_property
     def rho_exact(self) -> Fraction:
@@ -160,19 +157,6 @@ class PlanRecord:
         """
         return self.strategy.upper_overstatement()
 
-    @cached_property
-    def cost(self) -> float:
-        """The minimum that the design reached, rounded up.
-
-        It is the privacy cost. With cell budgets or a weight on the total squared error, it is the
-        objective of `fitplug.families.base.objective` instead.
-        """
-        return self.objective.evaluate(
-            self.privacy_cost,
-            self.strategy.upper_profile(self.noise_std),
-            self.strategy.upper_total_variance(self.noise_std),
-        )
-
     @property
     def rho_lower_bound(self) -> float:
         """The certified bound in rho, rounded down.
@@ -194,28 +178,24 @@ class PlanRecord:
         """rho / rho_lower_bound - 1, rounded up: how far rho may be above the least possible.
 
         What rounding to integers costs is included. If the plan has another objective, it is the
-        gap of the square of this objective, (cost / lower_bound) ** 2 - 1.
+        gap of the square of this objective, (objective / lower_bound) ** 2 - 1.
         """
         if self.objective.plain:
             ratio = Fraction(self.rho) / Fraction(self.rho_lower_bound)
         else:
-            ratio = (Fraction(self.cost) / Fraction(self.lower_bound)) ** 2
+            ratio = (Fraction(evaluate_objective(self)) / Fraction(self.lower_bound)) ** 2
         return ceil_float(ratio - 1)
 
     @cached_property
     def noise(self) -> DiscreteNoise:
         """The noise on each integer answer of a release."""
-        return DiscreteNoise(self.noise_std, self.answer_count)
+        of_coverage = 0 if self.coverage is None else self.coverage.size
+        return DiscreteNoise(self.noise_std, self.strategy.size + of_coverage)
 
     @cached_property
     def coverage(self) -> Coverage | None:
         """The answers about rows in no table; None if the plan has none."""
         return Coverage.from_strategy(self.strategy) if self.has_coverage else None
-
-    @property
-    def answer_count(self) -> int:
-        """The number of integer answers that get noise, of coverage too."""
-        return self.strategy.size + (0 if self.coverage is None else self.coverage.size)
 
     def epsilon(self, delta: float) -> float:
         """Compute epsilon at delta for one person in the unit of privacy.
@@ -256,7 +236,7 @@ class PlanRecord:
     @cached_property
     def variances(self) -> ByGroup:
         """Variance of each answer, rounded up; by group, of the group's shape."""
-        return self.structure.group_values(self.strategy.upper_variances(self.noise_std))
+        return self.strategy.structure.group_values(self.strategy.upper_variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
@@ -289,11 +269,12 @@ class PlanRecord:
             privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
             this maximum.
         """
-        varying = self.structure.profile_attributes
+        structure = self.strategy.structure
+        varying = structure.profile_attributes
         cost = self.strategy.upper_profile(self.noise_std)
         names = varying if len(self.domain.names) > MAX_AXES else self.domain.names
         shape = [self.domain[name].size if name in varying else 1 for name in names]
-        return self.structure.arrange_by_cell(cost).reshape(shape)
+        return structure.arrange_by_cell(cost).reshape(shape)
 
     def unused_budget(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
@@ -316,7 +297,7 @@ class PlanRecord:
                 "plans with coverage have no unused budget: a row in no table costs all of rho, "
                 "and another release may count this row. Design without coverage."
             )
-        if not self.unit.is_of_records:
+        if not allows_any_rows(self.unit):
             raise BudgetError(
                 f"plans for this unit of privacy ({self.unit}) have no unused budget per cell. "
                 "Design for fp.AddRemove(records=k)."
@@ -331,37 +312,32 @@ class PlanRecord:
         Cells that no query counts are in none. They are computed from the dual weights, with a
         singular value decomposition for each tier.
         """
+        duals, further = self.proof.duals, self.proof.tiers
         claims = TierClaims(
             profile=self.objective.divide_by_budgets(self.strategy.upper_profile(self.noise_std)),
             excess=self.objective.upper_excess(self.strategy.upper_total_variance(self.noise_std)),
             lower_bound=self.lower_bound,
             tiers=Tiers(
-                self.weights.of_cell,
-                np.vstack([self.p, self.weights.p]),
-                np.vstack([self.q, self.weights.q]),
+                further.of_cell, np.vstack([duals.p, further.p]), np.vstack([duals.q, further.q])
             ),
         )
-        certifier = find_family(self.structure).certifier
+        structure = self.strategy.structure
+
+        def lower_bound_at(p: FloatArray, q: FloatArray) -> float:
+            weights = Duals(p, q, duals.frame)
+            return certify_bound(structure, self.objective, self.scale, weights)
+
         with guard_linear_algebra():
-            return tuple(certifier.certify_tiers(claims, self.lower_bound_at))
+            certifier = find_family(structure).certifier
+            return tuple(certifier.certify_tiers(claims, lower_bound_at))
 
-    @property
-    def duals(self) -> Duals:
-        """The dual weights that prove the lower bound."""
-        return Duals(self.p, self.q, self.frame)
 
-    def lower_bound_at(self, p: FloatArray, q: FloatArray) -> float:
-        """Certify the lower bound that dual weights give.
-
-        Args:
-            p: Any weights of the shape of the plan's own p.
-            q: Any weights of the shape of the plan's own q.
-
-        Returns:
-            The bound.
-
-        Raises:
-            ValueError: If weights are of another shape, negative, not finite or all zero.
-        """
-        duals = Duals(p, q, self.frame)
-        return certify_bound(self.structure, self.objective, self.scale, duals)
+def evaluate_objective(plan: PlanRecord) -> float:
+    """Compute the minimum that a design reached, rounded up: the privacy cost, or the plan's other
+    objective.
+    """
+    return plan.objective.evaluate(
+        plan.privacy_cost,
+        plan.strategy.upper_profile(plan.noise_std),
+        plan.strategy.upper_total_variance(plan.noise_std),
+    )

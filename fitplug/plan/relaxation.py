@@ -25,7 +25,7 @@ from fitplug.plan.designer import design
 from fitplug.plan.plan import Plan
 from fitplug.plan.summary import price_groups
 from fitplug.privacy import read_rho
-from fitplug.workload import ONE_RECORD, Unit, Workload
+from fitplug.workload import ONE_RECORD, Unit, Workload, make_bound_workload
 
 _MOST_DESIGNS = 60
 """The most designs of one search for the cheapest relaxation."""
@@ -107,7 +107,7 @@ def relax(
     if needed <= most:
         return None
     proportional = _round_up(math.sqrt(needed / most * (1 + tolerance)))
-    if not plan.structure.holds_optimum:
+    if not plan.strategy.structure.holds_optimum:
         return Relaxation(needed, proportional, {}, None)
     search.add_tangent(plan, np.full(groups, math.log(plan.scale)))
     x = _relax_fewest_groups(search, groups)
@@ -160,7 +160,7 @@ class _RelaxationSearch:
     def design(self, x: FloatArray) -> Plan:
         """Design the plan for the targets relaxed by x."""
         groups = self._workload.groups.rescale(np.exp(x))
-        relaxed = Workload.from_groups(self._workload.domain, groups)
+        relaxed = make_bound_workload(self._workload.domain, groups)
         plan = design(relaxed, unit=self._unit, tolerance=self._tolerance, refine=False)
         self._designs += 1
         self._progress(self._designs, plan.rho / self._rho)

@@ -37,7 +37,8 @@ from fitplug.display import (
 from fitplug.domain import get_codec
 from fitplug.errors import DesignError
 from fitplug.families import find_family, is_causal, list_names
-from fitplug.plan.plan_record import PlanRecord
+from fitplug.plan.plan_record import PlanRecord, evaluate_objective
+from fitplug.workload import list_measure_rules
 
 NEGLIGIBLE_GAP = 4e-4
 """A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by
@@ -64,7 +65,9 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """
     if plan.objective.weight:
         raise DesignError("a plan with total_error_weight has no prices. Leave the weight out.")
-    shares = find_family(plan.structure).certifier.share_weight(plan.structure, plan.duals)
+    shares = find_family(plan.strategy.structure).certifier.share_weight(
+        plan.strategy.structure, plan.proof.duals
+    )
     return dict(zip(plan.workload.names, shares.tolist(), strict=True))
 
 
@@ -140,15 +143,16 @@ def describe_status(plan: PlanRecord) -> str:
     """Say in a sentence whether the tolerance was reached, and what to do if not."""
     if plan.gap <= plan.tolerance:
         return f"{describe_gap(plan)}, proven"
+    iterations = plan.proof.iterations
     return (
-        f"you asked for {format_percent_up(plan.tolerance)}, but {plan.iterations} iterations "
+        f"you asked for {format_percent_up(plan.tolerance)}, but {iterations} iterations "
         f"reached {format_percent_up(plan.gap)}; {_describe_remedy(plan)}, or accept this gap"
     )
 
 
 def _describe_remedy(plan: PlanRecord) -> str:
     """Say what brings the gap below the tolerance."""
-    return _REMEDIES.get(plan.ended) or plan.structure.remedy
+    return _REMEDIES.get(plan.proof.ended) or plan.strategy.structure.remedy
 
 
 def describe_certificate(plan: PlanRecord) -> str:
@@ -160,7 +164,7 @@ def describe_certificate(plan: PlanRecord) -> str:
         )
     # Without budgets, the square of the objective is twice rho times what the errors come to.
     divisor = 2 if plan.objective.budgets is None else 1
-    cost, bound = plan.cost**2 / divisor, plan.lower_bound**2 / divisor
+    cost, bound = evaluate_objective(plan) ** 2 / divisor, plan.lower_bound**2 / divisor
     return (
         f"{plan.objective}: {format_up(cost, 6)}; no mechanism with Gaussian noise is below "
         f"{format_down(bound, 6)}"
@@ -169,7 +173,7 @@ def describe_certificate(plan: PlanRecord) -> str:
 
 def describe_public_totals(plan: PlanRecord) -> str:
     """Say in a sentence what the unit of privacy leaves without protection; empty for nothing."""
-    names = plan.structure.public_attributes
+    names = plan.strategy.structure.public_attributes
     if names is None:
         return ""
     per = f" per {' and '.join(names)}" if names else ""
@@ -200,7 +204,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
     if causal := find_causal_attributes(plan):
         lines.append(f"periods       can be drawn period by period along {' or '.join(causal)}")
     lines += [
-        f"structure     {plan.structure}",
+        f"structure     {plan.strategy.structure}",
         f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
         + list_names([" x ".join(t) or "total" for t in plan.tables]),
     ]
@@ -225,7 +229,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)).rstrip()
         for r in rows
     ]
-    lines += ["", *rules] if (rules := plan.workload.measure_rules) else []
+    lines += ["", *rules] if (rules := list_measure_rules(plan.workload)) else []
     return "\n".join(lines)
 
 
@@ -236,7 +240,7 @@ def has_sums(groups: Sequence[GroupRow]) -> bool:
 
 def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
     """Find the attributes along which answers can be drawn period by period."""
-    names = (name for name in plan.structure.dense if plan.domain[name].size > 1)
+    names = (name for name in plan.strategy.structure.dense if plan.domain[name].size > 1)
     # Records are divided between the cells of a measure, so these are not periods.
     periods = (name for name in names if not get_codec(plan.domain[name]).quantities)
     return tuple(name for name in periods if is_causal(plan.strategy, name))
@@ -245,8 +249,8 @@ def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     """List for each group its target and the standard deviations of its answers."""
     # The rows of the structure are used, because a group may have too many answers to visit each.
-    starts = plan.structure.row_starts[:-1]
-    proven, targets = plan.strategy.upper_variances(plan.noise_std), plan.structure.targets
+    starts = plan.strategy.structure.row_starts[:-1]
+    proven, targets = plan.strategy.upper_variances(plan.noise_std), plan.strategy.structure.targets
     used = np.maximum.reduceat(proven / (plan.scale * targets), starts)
     stds = [np.sqrt(extreme.reduceat(proven, starts)) for extreme in (np.minimum, np.maximum)]
     groups = plan.workload.groups
@@ -292,7 +296,7 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
     if not has_sums(groups):
         rows = [(*row[:2], *row[3:]) for row in rows]
         headings = (*headings[:2], *headings[3:])
-    facts += plan.workload.measure_rules
+    facts += list_measure_rules(plan.workload)
     return make_section(
         f"Plan {digest[:12]}", facts, make_table("groups of queries", headings, rows, MOST_GROUPS)
     )

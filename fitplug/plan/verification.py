@@ -22,11 +22,12 @@ from fitplug.families import (
     LEAST_NOISE,
     Frame,
     Objective,
+    certify_bound,
     find_family,
     meets_targets,
 )
 from fitplug.numeric import AnyArray
-from fitplug.plan.plan_record import LEAST_TOLERANCE, PlanRecord
+from fitplug.plan.plan_record import LEAST_TOLERANCE, PlanRecord, evaluate_objective
 
 LOOSEST = 1e-8
 """How much worse than what is recomputed a claim in floats may be, relatively: ten times the widest
@@ -42,7 +43,7 @@ def check_form(plan: PlanRecord) -> None:
     Raises:
         PlanError: If a part has another shape or type, or is out of range.
     """
-    structure, strategy = plan.structure, plan.strategy
+    structure, strategy = plan.strategy.structure, plan.strategy
     m, d = structure.rows, structure.profile_size
     strategy.check_form()
     for number in (plan.noise_std, plan.scale, plan.lower_bound):
@@ -55,18 +56,18 @@ def check_form(plan: PlanRecord) -> None:
         raise PlanError("the variances are not one number per query")
     if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
         raise PlanError("the privacy profile is not one number per cell")
-    if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.iterations < 0:
+    if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.proof.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
-    if plan.ended not in get_args(Ended):
+    if plan.proof.ended not in get_args(Ended):
         raise PlanError("the status of the design is missing")
-    if type(plan.frame) is not Frame:
+    if type(plan.proof.duals.frame) is not Frame:
         raise PlanError("the frame of the dual weights does not belong to the structure")
     if type(plan.has_coverage) is not bool:
         raise PlanError("coverage is neither there nor left out")
     certifier = find_family(structure).certifier
-    certifier.check_form(structure, plan.objective, plan.frame)
+    certifier.check_form(structure, plan.objective, plan.proof.duals.frame)
     _check_objective(plan.objective, d)
-    _check_tiers(plan.weights, d, *certifier.count_duals(structure))
+    _check_tiers(plan.proof.tiers, d, *certifier.count_duals(structure))
 
 
 def check_privacy(plan: PlanRecord) -> None:
@@ -87,14 +88,14 @@ def check_privacy(plan: PlanRecord) -> None:
         raise PlanError(f"its integers cannot hold {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):
         raise PlanError("the privacy profile differs from the plan's claim")
-    if not np.array_equal(plan.weights.of_cell < 0, above == 0):
+    if not np.array_equal(plan.proof.tiers.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that have a cost")
     try:
         coverage = plan.coverage
     except BudgetError as error:
         raise PlanError(str(error)) from None
     # k records in no table, or some there and some in the tables, cost no more than k in the tables
-    if coverage and coverage.sensitivity_squared * plan.structure.changes**2 > exact:
+    if coverage and coverage.sensitivity_squared * plan.strategy.structure.changes**2 > exact:
         raise PlanError("rows in no table cost more than the plan claims")
     budgets = plan.objective.budgets
     if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
@@ -108,7 +109,7 @@ def verify_on_reading(plan: PlanRecord) -> None:
         PlanError: If a claim does not hold; the message says which.
     """
     check_form(plan)
-    rows, cells = plan.structure.rows, plan.structure.cells
+    rows, cells = plan.strategy.structure.rows, plan.strategy.structure.cells
     if rows * cells * min(rows, cells) <= QUICK_WORK:
         verify(plan)
     else:
@@ -123,10 +124,10 @@ def verify(plan: PlanRecord) -> None:
     """
     check_form(plan)
     check_privacy(plan)
-    structure, strategy = plan.structure, plan.strategy
+    structure, strategy = plan.strategy.structure, plan.strategy
     try:
         variances = strategy.upper_unit_variances()
-        certified = plan.lower_bound_at(plan.p, plan.q)
+        certified = certify_bound(structure, plan.objective, plan.scale, plan.proof.duals)
     except (DesignError, ValueError) as error:
         raise PlanError(f"the plan does not prove its claims: {error}") from None
     if not _is_claimed(strategy.unit_variances, variances):
@@ -141,7 +142,7 @@ def verify(plan: PlanRecord) -> None:
     # A mechanism meets the targets at this cost, so no true bound is above it.
     highest = max(certified, plan.lower_bound)
     is_above_rho = plan.objective.plain and Fraction(highest) ** 2 > 2 * plan.rho_exact
-    if is_above_rho or not highest <= plan.cost:
+    if is_above_rho or not highest <= evaluate_objective(plan):
         raise PlanError("the lower bound exceeds the plan's own cost")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
         raise PlanError("the dual weights of the plan do not certify its lower bound")

@@ -17,6 +17,8 @@ from fitplug.releases.combined_numbers import (
     Estimate as Estimate,
     Estimates as Estimates,
     Ratio as Ratio,
+    find_ends as find_ends,
+    find_moe as find_moe,
 )
 from fitplug.releases.coverage import CoverageRow as CoverageRow
 from fitplug.releases.display import DISPLAY_COLUMNS as DISPLAY_COLUMNS
@@ -59,6 +61,8 @@ from fitplug.releases.noisy_answers import (
     describe_assumption as describe_assumption,
     describe_planned_population as describe_planned_population,
     describe_rows_outside as describe_rows_outside,
+    find_parted_tables as find_parted_tables,
+    list_parts as list_parts,
     name_population as name_population,
 )
 from fitplug.releases.period_display import (

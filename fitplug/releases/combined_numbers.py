@@ -40,7 +40,7 @@ class EstimatedNumber:
         Raises:
             WorkloadError: The confidence is out of range.
         """
-        return self.find_moe(find_quantile(confidence))
+        return find_moe(self, find_quantile(confidence))
 
     def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
         """Compute an interval for the exact answer.
@@ -54,7 +54,7 @@ class EstimatedNumber:
         Raises:
             WorkloadError: The confidence is out of range.
         """
-        return self.find_ends(find_quantile(confidence))
+        return find_ends(self, find_quantile(confidence))
 
     def __repr__(self) -> str:
         value, std, interval = _format_number(self)
@@ -62,14 +62,6 @@ class EstimatedNumber:
 
     def _repr_html_(self) -> str:
         return make_table("", _HEADINGS[1:], [_format_number(self)], 1)
-
-    def find_moe(self, quantile: float) -> float:
-        """Compute the margin of error for a Gaussian quantile, such as 1.96 for 95%."""
-        return quantile * self.std
-
-    def find_ends(self, quantile: float) -> tuple[float, float]:
-        """Compute the interval's ends for a Gaussian quantile, such as 1.96 for 95%."""
-        return self.value - quantile * self.std, self.value + quantile * self.std
 
 
 class _Estimate(NamedTuple):
@@ -121,15 +113,6 @@ class Ratio(EstimatedNumber):
     denominator: Estimate
     covariance: float
     approximate: ClassVar[bool] = True
-
-    def find_moe(self, quantile: float) -> float:
-        """Compute the margin of error for a Gaussian quantile, such as 1.96 for 95%."""
-        low, high = self.find_ends(quantile)
-        return max(self.value - low, high - self.value)
-
-    def find_ends(self, quantile: float) -> tuple[float, float]:
-        """Compute the interval's ends for a Gaussian quantile, such as 1.96 for 95%."""
-        return find_ratio_interval(self.numerator, self.denominator, self.covariance, quantile)
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,7 +188,7 @@ class Estimates:
             WorkloadError: The confidence is out of range.
         """
         quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
-        return np.array([number.find_moe(quantile) for number in self.each])
+        return np.array([find_moe(number, quantile) for number in self.each])
 
     def interval(
         self, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
@@ -225,7 +208,7 @@ class Estimates:
             WorkloadError: The confidence is out of range.
         """
         quantile = find_quantile(confidence, len(self.names) if simultaneous else 1)
-        low, high = np.array([number.find_ends(quantile) for number in self.each]).T
+        low, high = np.array([find_ends(number, quantile) for number in self.each]).T
         return low, high
 
 
@@ -241,6 +224,23 @@ def _format_number(number: EstimatedNumber) -> tuple[str, str, str]:
         return f"{round(value, places):,.{max(places, 0)}f}"
 
     return show(number.value), show(number.std), f"{show(low)} to {show(high)}"
+
+
+def find_moe(number: EstimatedNumber, quantile: float) -> float:
+    """Compute the margin of error for a Gaussian quantile, such as 1.96 for 95%."""
+    if not isinstance(number, Ratio):
+        return quantile * number.std
+    low, high = find_ends(number, quantile)
+    return max(number.value - low, high - number.value)
+
+
+def find_ends(number: EstimatedNumber, quantile: float) -> tuple[float, float]:
+    """Compute the interval's ends for a Gaussian quantile, such as 1.96 for 95%."""
+    if isinstance(number, Ratio):
+        return find_ratio_interval(
+            number.numerator, number.denominator, number.covariance, quantile
+        )
+    return number.value - quantile * number.std, number.value + quantile * number.std
 
 
 def find_ratio_interval(

@@ -82,8 +82,8 @@ def check_request(plan: Plan, request: DisplayRequest) -> None:
     """
     for group in plan.workload.groups:
         check_display_names(group)
-    is_public = plan.structure.public_attributes is not None
-    answers = np.zeros(1 if plan.answer_count > 2**24 else plan.answer_count, dtype=np.int64)
+    is_public = plan.strategy.structure.public_attributes is not None
+    answers = np.zeros(1 if plan.noise.answers > 2**24 else plan.noise.answers, dtype=np.int64)
     empty = NoisyAnswers(plan, answers, plan.rho)
     display = plan_display(empty, choose_method(plan), {} if is_public else request.totals)
     if not display.is_by_steps and request.totals and not is_public:

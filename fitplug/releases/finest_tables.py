@@ -14,7 +14,7 @@ import numpy as np
 from fitplug.domain import Codec, get_codec, list_measures
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.releases.invariants import arrange
-from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.releases.noisy_answers import NoisyAnswers, list_parts
 from fitplug.releases.resolutions import Resolution, Resolutions, meet, refines
 from fitplug.workload import Factor, QueryGroup
 
@@ -202,7 +202,7 @@ def read_range(
     release: NoisyAnswers, group: QueryGroup, axis: int, start: int, stop: int
 ) -> FloatArray:
     """Read the estimates of a group whose index along an axis is in a range."""
-    parts = release.list_parts(group.name)
+    parts = list_parts(release, group.name)
     if len(parts) == 1 or parts[0].axis != axis:
         values = release.estimates[group.name]
         return values[(slice(None),) * axis + (slice(start, stop),)] if values.ndim else values

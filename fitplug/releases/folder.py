@@ -312,9 +312,9 @@ def _read_record(folder: Place) -> dict[str, Any]:
         content = folder.read(RECORD)
     except (FileNotFoundError, NotADirectoryError):
         if isinstance(folder, LocalPlace) and not folder.path.is_dir():
-            raise InputError(
-                f"{folder}: this release folder does not exist. Name the folder of a release."
-            ) from None
+            is_file = folder.path.exists()
+            fault = " is a file" if is_file else ": this release folder does not exist"
+            raise InputError(f"{folder}{fault}. Name the folder of a release.") from None
         raise InputError(
             f"{folder}: {RECORD} is missing, so this is not a complete release. If it is still "
             "being written, wait until it is done."

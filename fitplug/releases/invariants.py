@@ -85,7 +85,7 @@ def read_totals(workload: Workload, totals: Totals) -> list[Known]:
 
 def _read_total(workload: Workload, name: str, value: Any) -> Known:
     """Read a total: a group's answers, or an expression."""
-    shape = workload[name].shape if name in workload.positions else ()
+    shape = workload[name].shape if name in workload.groups.positions else ()
     try:
         array = np.asarray(value)
     except ValueError:  # of rows of different lengths
@@ -93,7 +93,7 @@ def _read_total(workload: Workload, name: str, value: Any) -> Known:
     is_number = array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
     if not is_number:
         raise WorkloadError(f"total {name!r} = {value!r} is not a finite number")
-    if name not in workload.positions:
+    if name not in workload.groups.positions:
         expression = parse(workload, name)
         if isinstance(expression, Quotient):
             raise WorkloadError(f"total {name!r} is a ratio. Give a count.")
@@ -164,7 +164,7 @@ def list_limits(
 
 def _read_public(resolutions: Resolutions, release: NoisyAnswers) -> Iterator[Limits]:
     """Read the totals that the unit of privacy makes public."""
-    totals, names = release.public_totals, release.plan.structure.public_attributes
+    totals, names = release.public_totals, release.plan.strategy.structure.public_attributes
     if totals is not None and names is not None:
         resolution = tuple(
             resolutions.finest[axis] if name in names else 0

@@ -28,7 +28,7 @@ from fitplug.families import (
     Product,
 )
 from fitplug.numeric import FloatArray
-from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.releases.noisy_answers import NoisyAnswers, list_parts
 
 CombinationLike: TypeAlias = str | Mapping[str, npt.ArrayLike]
 """An expression, or coefficients by group."""
@@ -82,7 +82,7 @@ def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArr
     # Group by group, as the estimates of a group are computed, or read, when they are needed.
     for name, users in _index_by_group(several).items():
         shape = release.plan.workload[name].shape
-        for part in release.list_parts(name):
+        for part in list_parts(release, name):
             # Only the parts are read that hold answers of some sum.
             within = {
                 k: several[k][name].keep_range(shape, part.axis, part.start, part.stop)
@@ -156,7 +156,7 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
     workload = expressions.selector.workload
     terms: dict[str, SparseCoefficients] = {}
     for name, given in asked.items():
-        if name not in workload.positions:
+        if name not in workload.groups.positions:
             raise WorkloadError(f"no query group {name!r}. {suggest_nearest(name, workload.names)}")
         shape = workload[name].shape
         array = np.asarray(given, dtype=np.float64)

@@ -368,7 +368,7 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     coverage = header.get("coverage")
     if coverage is not None:
         coverage = np.array([operator.index(answer) for answer in coverage], dtype=np.int64)
-    if (0 if coverage is None else coverage.size) != plan.answer_count - plan.strategy.size:
+    if (0 if coverage is None else coverage.size) != plan.noise.answers - plan.strategy.size:
         raise PlanError("coverage of another plan")
     return {
         "plan": plan,

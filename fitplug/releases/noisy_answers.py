@@ -24,7 +24,7 @@ from fitplug.ledger import Entry
 from fitplug.numeric import UNIT_ROUNDOFF, AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.plan import Plan
 from fitplug.privacy import DiscreteNoise, epsilon_at
-from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile
+from fitplug.workload import DEFAULT_CONFIDENCE, find_quantile, list_measure_rules
 
 Limited: TypeAlias = Literal["declared", "enforced"]
 """The source of the limit on the rows per person.
@@ -269,7 +269,7 @@ class NoisyAnswers:
         for each of `plan.structure.public_attributes`, and none if only the number of all rows is
         public. None if nothing is public.
         """
-        structure = self.plan.structure
+        structure = self.plan.strategy.structure
         if structure.public_attributes is None:
             return None
         totals = np.asarray(self.answers[self.plan.strategy.size :])
@@ -297,7 +297,7 @@ class NoisyAnswers:
             >>> 0.5 < release.epsilon(1e-9) < 5
             True
         """
-        noise = DiscreteNoise(self.noise_std, self.plan.answer_count)
+        noise = DiscreteNoise(self.noise_std, self.plan.noise.answers)
         return epsilon_at(self.privacy_cost, delta, noise.loss)
 
     @property
@@ -322,26 +322,14 @@ class NoisyAnswers:
             apart=self.plan.bound_unit.apart,
             rows=self.rows,
         )
-        return " ".join([described, *self.plan.workload.measure_rules])
-
-    @property
-    def parted_tables(self) -> TablesInParts | None:
-        """The tables that estimates are read from; None if they are computed from the answers."""
-        return None if isinstance(self.answers, np.ndarray) else self.tables
+        return " ".join([described, *list_measure_rules(self.plan.workload)])
 
     @cached_property
     def estimates(self) -> ByGroup:
         """The unbiased estimates by group, of the group's shape, each computed when it is read."""
-        if self.parted_tables is not None:
-            return self.parted_tables.estimates
+        if (tables := find_parted_tables(self)) is not None:
+            return tables.estimates
         return self.plan.strategy.make_estimates(np.asarray(self.answers))
-
-    def list_parts(self, name: str) -> Sequence[EstimatesPart]:
-        """List the parts in which a group's estimates are read; in memory there is one."""
-        if self.parted_tables is not None:
-            return self.parted_tables.list_parts(name)
-        rows, *_ = *self.plan.workload[name].shape, 1
-        return [EstimatesPart(0, 0, rows, lambda: self.estimates[name])]
 
     @cached_property
     def variances(self) -> ByGroup:
@@ -350,7 +338,7 @@ class NoisyAnswers:
             return self.plan.variances
         factor = self.noise_scale**2 * (1 + 4 * UNIT_ROUNDOFF)
         rows = self.plan.strategy.upper_variances(self.plan.noise_std) * factor
-        return self.plan.structure.group_values(rows)
+        return self.plan.strategy.structure.group_values(rows)
 
     def interval(
         self, name: str, confidence: float = DEFAULT_CONFIDENCE, *, simultaneous: bool = False
@@ -392,3 +380,16 @@ class NoisyAnswers:
         moe = find_quantile(confidence, group.size if simultaneous else 1) * stds
         estimates = self.estimates[name]
         return estimates - moe, estimates + moe
+
+
+def find_parted_tables(release: NoisyAnswers) -> TablesInParts | None:
+    """Return the tables that estimates are read from; None if answers in memory give them."""
+    return None if isinstance(release.answers, np.ndarray) else release.tables
+
+
+def list_parts(release: NoisyAnswers, name: str) -> Sequence[EstimatesPart]:
+    """List the parts in which a group's estimates are read; in memory there is one."""
+    if (tables := find_parted_tables(release)) is not None:
+        return tables.list_parts(name)
+    rows, *_ = *release.plan.workload[name].shape, 1
+    return [EstimatesPart(0, 0, rows, lambda: release.estimates[name])]

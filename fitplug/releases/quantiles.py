@@ -28,7 +28,7 @@ from fitplug.releases.linear_combinations import (
     estimate_stds,
     read_combination,
 )
-from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.releases.noisy_answers import NoisyAnswers, list_parts
 from fitplug.workload import check_confidence, find_quantile
 
 _QUOTED = r"\"[^\"]*\"|'[^']*'"
@@ -264,7 +264,7 @@ def _accumulate_values(
     total = np.zeros(())
     for name, summands in boxes.items():
         along = [np.zeros(box.factors[box.axis].count) for box in summands]
-        for part in release.list_parts(name):
+        for part in list_parts(release, name):
             # Only the parts are read that hold answers of some sum.
             inside = [box.keep_range(part.axis, part.start, part.stop) for box in summands]
             estimates = part.read() if any(inside) else None

@@ -8,7 +8,7 @@ from typing import Any
 from fitplug.display import Figure
 from fitplug.files import ArrowTable, Columns
 from fitplug.releases import tables
-from fitplug.releases.noisy_answers import NoisyAnswers
+from fitplug.releases.noisy_answers import NoisyAnswers, find_parted_tables
 from fitplug.releases.plots import Kind, plot_release
 from fitplug.releases.regions import Regions
 
@@ -90,10 +90,10 @@ class ReleaseTables(NoisyAnswers):
             >>> [table.num_rows for table in release.iter_tables("sex x age")]
             [8]
         """
-        if self.parted_tables is None:
+        if (tables := find_parted_tables(self)) is None:
             yield self.to_arrow(name)
         else:
-            yield from self.parted_tables.iterate(name)
+            yield from tables.iterate(name)
 
     def plot(
         self,

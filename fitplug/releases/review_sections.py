@@ -19,7 +19,7 @@ from fitplug.releases.noisy_answers import (
 )
 from fitplug.releases.release import Release
 from fitplug.releases.review_texts import About, ask_publisher, escape_cell, make_table, split_rows
-from fitplug.workload import ONE_RECORD, ReplaceOne
+from fitplug.workload import ONE_RECORD, ReplaceOne, count_changes, list_measure_rules
 
 
 def describe_variant(plan: Plan) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def describe_variant(plan: Plan) -> dict[str, Any]:
 
 def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
     """Describe who is protected, and how much it costs in rho and in epsilon at a delta."""
-    k = release.plan.unit.changes
+    k = count_changes(release.plan.unit)
     one = ceil_float(_compute_record_rho(release))
     epsilon = release.epsilon(delta)
     most, apart = release.plan.unit.records, describe_apart(release.plan)
@@ -98,7 +98,7 @@ def describe_accounting(
 
 def _describe_sums(plan: Plan) -> str:
     """Say which values sums are of; empty without measures."""
-    if not plan.workload.measure_rules:
+    if not list_measure_rules(plan.workload):
         return ""
     return (
         "\n\nSums are of values that were clamped to public bounds and rounded. No standard "
@@ -114,7 +114,7 @@ def describe_apart(plan: Plan) -> str:
 def _compute_record_rho(release: Release) -> Fraction:
     """Compute what a release costs for one record, in rho of zCDP, exact."""
     in_unit = release.plan.strategy.compute_rho(release.noise_std)
-    return in_unit * release.plan.compare_records(1) ** 2
+    return in_unit * release.plan.strategy.structure.compare_records(1) ** 2
 
 
 def _describe_unprotected(plan: Plan) -> str:
@@ -123,7 +123,7 @@ def _describe_unprotected(plan: Plan) -> str:
         "The plan, with all costs and variances, depends only on the domain, the queries and their "
         "targets. It was made before any row was read."
     )
-    names = plan.structure.public_attributes
+    names = plan.strategy.structure.public_attributes
     if names is None:
         return f"None, not even the number of rows. {made}"
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
@@ -136,13 +136,13 @@ def _describe_unprotected(plan: Plan) -> str:
 def _describe_adjacent(plan: Plan, unit: str) -> str:
     """Describe which datasets are adjacent."""
     any_value = ""
-    if plan.workload.measure_rules:
+    if list_measure_rules(plan.workload):
         any_value = (
             " These rows may have any values, of measures too: a value costs at most as much as "
             "the costliest value within the bounds."
         )
     if isinstance(plan.unit, ReplaceOne):
-        names = plan.structure.public_attributes
+        names = plan.strategy.structure.public_attributes
         fixed = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
         return (
             f"Adjacent datasets differ in the values of all rows of one {unit}{fixed}; the number "
@@ -261,7 +261,7 @@ def _describe_preprocessing(release: Release, about: About) -> str:
         if release.limited == "enforced"
         else ""
     )
-    rules = release.plan.workload.measure_rules
+    rules = list_measure_rules(release.plan.workload)
     values = f"\n\n{' '.join(rules)}\n\n" if rules else " "
     outside = describe_rows_outside(release.plan, release.limited)
     left_out = f"In no table: {outside}." if outside else "Every row is in the tables."
@@ -364,7 +364,7 @@ def _describe_software(versions: Mapping[str, str]) -> list[str]:
 
 def _describe_shares(release: Release) -> str:
     """Say what integer answers count if the plan has measures."""
-    shares = release.plan.structure.shares
+    shares = release.plan.strategy.structure.shares
     if shares == 1:
         return ""
     return (

@@ -14,7 +14,7 @@ from datetime import date
 from typing import Any
 
 from fitplug.errors import BudgetError
-from fitplug.ledger import Ledger
+from fitplug.ledger import Ledger, read_statement
 from fitplug.plan import Plan
 from fitplug.releases.noisy_answers import Limited
 from fitplug.releases.release import Release
@@ -25,6 +25,7 @@ from fitplug.releases.review_sections import (
     describe_variant,
 )
 from fitplug.releases.review_texts import About, ask_publisher
+from fitplug.workload import list_measure_rules
 
 
 def review(
@@ -69,7 +70,7 @@ def review(
     about = about or About()
     release = _set_limit(release, limited)
     plan = release.plan
-    statement = None if ledger is None else ledger.statement()
+    statement = None if ledger is None else read_statement(ledger)
     basic = _describe_product(about, plan, published or date.today())
     has_several = statement is not None and len(statement[1]) > 1
     return {
@@ -133,7 +134,7 @@ def _describe_product(about: About, plan: Plan, published: date) -> dict[str, An
 
 def _name_answers(plan: Plan) -> str:
     """Name what the answers of a plan are."""
-    return "counts and sums" if plan.workload.measure_rules else "counts"
+    return "counts and sums" if list_measure_rules(plan.workload) else "counts"
 
 
 def _list_first(names: Sequence[str]) -> str:

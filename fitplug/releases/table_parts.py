@@ -208,7 +208,7 @@ class _ReadEstimates(Mapping[str, AnyArray]):
         self._tables, self._workload = tables, workload
 
     def __contains__(self, name: object) -> bool:
-        return name in self._workload.positions
+        return name in self._workload.groups.positions
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._workload.names)

@@ -18,7 +18,14 @@ from fitplug.releases.combination import estimate
 from fitplug.releases.combined_numbers import Estimate, find_ratio_interval
 from fitplug.releases.linear_combinations import read_combination
 from fitplug.releases.noisy_answers import NoisyAnswers
-from fitplug.workload import DEFAULT_CONFIDENCE, AddRemove, BoundUnit, find_quantile
+from fitplug.workload import (
+    DEFAULT_CONFIDENCE,
+    AddRemove,
+    BoundUnit,
+    describe_apart,
+    find_quantile,
+    get_limit,
+)
 
 _MOST_LETTERS = 120
 """The largest length of how rows are understood, in an error: a filter may list many values."""
@@ -111,13 +118,13 @@ def estimate_truncation(
             "the first release did not limit the rows per person, so it left out none. "
             "Name a release that was counted with person=."
         )
-    one, two = kept.plan.unit.limit, whole.plan.unit.limit
+    one, two = get_limit(kept.plan.unit), get_limit(whole.plan.unit)
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
-        other = f"{two.records:,}{two.apart}" if is_known else "does not state how many"
+        other = f"{two.records:,}{describe_apart(two)}" if is_known else "does not state how many"
         raise InputError(
-            f"the first release keeps at most {one.records:,} rows per person{one.apart}, and the "
-            f"second {other}. The second must keep more."
+            f"the first release keeps at most {one.records:,} rows per person{describe_apart(one)},"
+            f" and the second {other}. The second must keep more."
         )
     if kept.rows != whole.rows:
         raise InputError(

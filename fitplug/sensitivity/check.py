@@ -32,7 +32,7 @@ from fitplug.numeric import IntArray
 from fitplug.plan import Plan
 from fitplug.sensitivity.columns import AnswerPath, choose_cells, make_plan_error, read_columns
 from fitplug.sensitivity.differences import measure_differences, sum_squares
-from fitplug.workload import ReplaceOne
+from fitplug.workload import ReplaceOne, allows_any_rows
 
 _UNPROTECTED = "does not protect its unit of privacy"
 _TOTALS = f"{_UNPROTECTED}: two neighbouring data sets have different public totals"
@@ -134,7 +134,7 @@ def _check_large(path: AnswerPath) -> SensitivityCheck:
     first, second = cells[:1], cells[-1:]
     if isinstance(plan.unit, ReplaceOne):
         return SensitivityCheck(len(cells), 1, False, _measure_difference(path, first, second))
-    repeats = plan.unit.records if plan.unit.is_of_records else 1
+    repeats = plan.unit.records if allows_any_rows(plan.unit) else 1
     squares = [_measure_difference(path, cell, cells[:0]) for cell in (first, second)]
     return SensitivityCheck(len(cells), len(cells), False, max(squares) * repeats**2)
 

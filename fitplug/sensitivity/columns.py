@@ -167,7 +167,7 @@ def _find_integers(plan: Plan) -> IntArray:
 
 def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
     """Write out which public total each cell (c, attributes) is in, (t, c), in shares."""
-    public = plan.structure.public_attributes
+    public = plan.strategy.structure.public_attributes
     if public is None:
         return np.zeros((0, len(cells)), dtype=np.int64)
     at = [plan.workload.attributes.index(name) for name in public]
@@ -176,7 +176,7 @@ def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
     for a, n in zip(at, sizes, strict=True):
         region = region * n + cells[:, a]
     totals = np.zeros((math.prod(sizes), len(cells)), dtype=np.int64)
-    totals[region, np.arange(len(cells))] = plan.structure.shares
+    totals[region, np.arange(len(cells))] = plan.strategy.structure.shares
     return totals
 
 
@@ -210,7 +210,7 @@ def choose_cells(plan: Plan, number: int, generator: np.random.Generator) -> Int
     profile = plan.profile()
     axes = plan.domain.names
     if profile.ndim != len(axes):
-        axes = plan.structure.profile_attributes
+        axes = plan.strategy.structure.profile_attributes
     at = dict(zip(axes, np.unravel_index(int(profile.argmax()), profile.shape), strict=True))
     for a, name in enumerate(names):
         costliest[a] = at.get(name, 0)

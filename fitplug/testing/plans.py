@@ -24,7 +24,7 @@ from fitplug.families import SATURATION
 from fitplug.numeric import FloatArray
 from fitplug.plan import Plan
 from fitplug.sensitivity import AnswerPath, check_sensitivity
-from fitplug.workload import ReplaceOne, Unit, Workload
+from fitplug.workload import ReplaceOne, Unit, Workload, allows_any_rows
 
 Cell: TypeAlias = tuple[int, ...]
 """A cell, as an index for each attribute of a workload."""
@@ -75,7 +75,7 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
             if all(i[a] == j[a] for a in fixed):
                 yield [(i, 1), (j, -1)]
         return
-    if unit.is_of_records:
+    if allows_any_rows(unit):
         yield from ([(cell, unit.records)] for cell in cells)
         return
     at = None if unit.once_per is None else names.index(unit.once_per)
@@ -224,7 +224,10 @@ def check_plan_file(plan: Plan) -> None:
         loaded = Plan.load(Path(folder) / "plan.npz")
     loaded.verify()
     require(loaded.digest == plan.digest, "a loaded plan has another digest")
-    require(type(loaded.structure) is type(plan.structure), "a loaded plan has another structure")
+    require(
+        type(loaded.strategy.structure) is type(plan.strategy.structure),
+        "a loaded plan has another structure",
+    )
     for name in ("domain", "unit", "rho_exact", "lower_bound", "noise_std", "scale"):
         are_equal = getattr(loaded, name) == getattr(plan, name)
         require(are_equal, f"a loaded plan has another {name}")
@@ -265,8 +268,8 @@ def find_least_objective(plan: Plan, neighbours: ListNeighbours = list_neighbour
     workload, objective, differences = plan.workload, plan.objective, []
     budgets = np.ones(workload.shape)
     if objective.budgets is not None:
-        names = plan.structure.profile_attributes
-        arranged = plan.structure.arrange_by_cell(objective.budgets)
+        names = plan.strategy.structure.profile_attributes
+        arranged = plan.strategy.structure.arrange_by_cell(objective.budgets)
         ones = [i for i, name in enumerate(workload.attributes) if name not in names]
         budgets = budgets * np.expand_dims(arranged, tuple(ones))
     for difference in neighbours(workload, plan.unit):

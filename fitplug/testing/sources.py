@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fitplug.adapters import count as count_rows
-from fitplug.counts import Source, Tables
+from fitplug.counts import Tables, read_source
 from fitplug.domain import (
     Bins,
     Categories,
@@ -27,7 +27,7 @@ from fitplug.domain import (
 )
 from fitplug.errors import DataError
 from fitplug.testing.plans import require
-from fitplug.workload import AddRemove
+from fitplug.workload import AddRemove, allows_any_rows
 
 MakeSource: TypeAlias = Callable[[Mapping[str, list[Any]], Mapping[str, type]], Any]
 """From the values of columns and their types to what `fitplug.count` takes."""
@@ -151,7 +151,7 @@ def _check_plain(make: MakeSource, count: Any, rows: _Rows, numbers: Sequence[in
 
 
 def _count(make: MakeSource, count: Any, rows: _Rows) -> Tables:
-    source = replace(Source.of(make(rows.columns, rows.types)), **rows.options)
+    source = replace(read_source(make(rows.columns, rows.types)), **rows.options)
     limited = {} if rows.unit is None else {"unit": rows.unit}
     counted: Tables = count(source, (rows.domain, rows.tables), **limited)
     require(counted.unit == rows.unit, "the tables name another limit on the rows of persons")
@@ -240,7 +240,7 @@ def _check_persons(make: MakeSource, count: Any) -> None:
         counted = _count(lambda c, t: make(c, {**t, "month": int}), count, rows)["who", "month"]
         for k, person in enumerate(persons):
             inside = [rows_of_months[person, month] for month in (1, 2, 3)]
-            most = [n if unit.is_of_records else min(n, 1) for n in inside]
+            most = [n if allows_any_rows(unit) else min(n, 1) for n in inside]
             counts = counted[k].tolist()
             is_within = all(n <= limit for n, limit in zip(counts, most, strict=True))
             require(is_within, f"{unit}: more rows of a person in one cell than there may be")

@@ -47,11 +47,20 @@ from fitplug.workload.units import (
     BoundUnit as BoundUnit,
     ReplaceOne as ReplaceOne,
     Unit as Unit,
+    allows_any_rows as allows_any_rows,
+    check_unit as check_unit,
+    count_changes as count_changes,
+    describe_apart as describe_apart,
+    get_limit as get_limit,
     read_bound_unit as read_bound_unit,
     read_unit as read_unit,
+    select_public as select_public,
 )
 from fitplug.workload.workload import (
     ArraysByGroup as ArraysByGroup,
     Workload as Workload,
+    build_rows as build_rows,
+    list_measure_rules as list_measure_rules,
+    make_bound_workload as make_bound_workload,
     select_largest_sets as select_largest_sets,
 )

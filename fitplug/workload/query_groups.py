@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from fitplug.display import MOST_GROUPS, make_section, make_table
-from fitplug.errors import WorkloadError
+from fitplug.errors import WorkloadError, suggest_nearest
 from fitplug.numeric import (
     AnyArray,
     BoolArray,
@@ -143,6 +143,16 @@ class QueryGroups(Sequence[QueryGroup]):
     def positions(self) -> dict[str, int]:
         """The position of each group, by name."""
         return {name: g for g, name in enumerate(self.names)}
+
+    def find_position(self, name: str) -> int:
+        """Return the position of a group.
+
+        Raises:
+            KeyError: There is no such group; the message has a hint.
+        """
+        if name not in self.positions:
+            raise KeyError(f"no query group {name!r}. {suggest_nearest(name, self.names)}")
+        return self.positions[name]
 
     @frozen_property
     def factor_starts(self) -> IndexArray:

@@ -79,7 +79,7 @@ class AddRemove:
     def __str__(self) -> str:
         if self.records == 1:
             return "one row added or removed"
-        where = self.apart or ", anywhere"
+        where = describe_apart(self) or ", anywhere"
         return f"one person's rows added or removed: at most {self.records:,}{where}"
 
     def __repr__(self) -> str:
@@ -87,43 +87,10 @@ class AddRemove:
         more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
         return f"AddRemove(records={self.records}{more})"
 
-    @property
-    def limit(self) -> AddRemove:
-        """The limit that a count enforces on a person's rows: this unit itself."""
-        return self
-
-    @property
-    def apart(self) -> str:
-        """How a person's rows must differ, as words after their number; empty if they need not."""
-        if self.distinct:
-            return ", each in a different cell"
-        return "" if self.once_per is None else f", at most one in each cell of {self.once_per}"
-
-    @property
-    def is_of_records(self) -> bool:
-        """Whether neighbours differ by any k rows."""
-        return not self.distinct and self.once_per is None
-
-    @property
-    def changes(self) -> int:
-        """The number of equal changes between neighbours: k changes of one row if any k rows may
-        differ, otherwise one change of one person.
-        """
-        return self.records if self.is_of_records else 1
-
-    def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Select the attributes whose joint totals are public: no totals are, hence None."""
-        return None
-
     def to_spec(self) -> dict[str, Any]:
         """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
-
-    def check_domain(self, domain: Domain) -> None:
-        """Raise DomainError if an attribute that the unit names is unknown or a measure."""
-        if self.once_per is not None:
-            _check_attributes("once_per", (self.once_per,), domain)
 
 
 @dataclass(frozen=True)
@@ -161,37 +128,9 @@ class ReplaceOne:
         """The largest number of rows that one person may have: one."""
         return 1
 
-    @property
-    def limit(self) -> AddRemove:
-        """The limit that a count enforces on a person's rows: one row."""
-        return ONE_RECORD
-
-    @property
-    def apart(self) -> str:
-        """How a person's rows must differ: empty, because a person has one row."""
-        return ""
-
-    @property
-    def is_of_records(self) -> bool:
-        """Whether neighbours differ by any k rows: they do not."""
-        return False
-
-    @property
-    def changes(self) -> int:
-        """The number of equal changes between neighbours: one."""
-        return 1
-
-    def select_public(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Select the attributes whose joint totals are public: those of `within`."""
-        return tuple(name for name in names if name in self.within)
-
     def to_spec(self) -> dict[str, Any]:
         """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
         return {"replace_one": list(self.within)}
-
-    def check_domain(self, domain: Domain) -> None:
-        """Raise DomainError if an attribute that the unit names is unknown or a measure."""
-        _check_attributes("within", self.within, domain)
 
 
 def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
@@ -207,6 +146,47 @@ Unit: TypeAlias = AddRemove | ReplaceOne
 
 ONE_RECORD = AddRemove()
 """The default: one row, added or removed."""
+
+
+def get_limit(unit: Unit) -> AddRemove:
+    """Return the limit that a count enforces on a person's rows."""
+    return unit if isinstance(unit, AddRemove) else ONE_RECORD
+
+
+def describe_apart(unit: Unit) -> str:
+    """Say how a person's rows must differ, in words after their number; empty if they need not."""
+    if isinstance(unit, ReplaceOne) or allows_any_rows(unit):
+        return ""
+    if unit.distinct:
+        return ", each in a different cell"
+    return f", at most one in each cell of {unit.once_per}"
+
+
+def allows_any_rows(unit: Unit) -> bool:
+    """Return whether neighbours differ by any k rows."""
+    return isinstance(unit, AddRemove) and not unit.distinct and unit.once_per is None
+
+
+def count_changes(unit: Unit) -> int:
+    """Count the equal changes between neighbours: k changes of one row if any k rows may differ,
+    otherwise one change of one person.
+    """
+    return unit.records if allows_any_rows(unit) else 1
+
+
+def select_public(unit: Unit, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Select the attributes whose joint totals are public; None if no totals are."""
+    if isinstance(unit, AddRemove):
+        return None
+    return tuple(name for name in names if name in unit.within)
+
+
+def check_unit(unit: Unit, domain: Domain) -> None:
+    """Raise DomainError if an attribute that the unit names is unknown or a measure."""
+    if isinstance(unit, ReplaceOne):
+        _check_attributes("within", unit.within, domain)
+    elif unit.once_per is not None:
+        _check_attributes("once_per", (unit.once_per,), domain)
 
 
 def read_unit(spec: Mapping[str, Any]) -> Unit:
@@ -262,8 +242,8 @@ class BoundUnit:
         Raises:
             DomainError: An attribute is unknown, or a measure, whose cells divide a record.
         """
-        unit.check_domain(domain)
-        if unit.is_of_records:
+        check_unit(unit, domain)
+        if allows_any_rows(unit):
             return cls(unit)
         names = domain.ordered(tuple(domain if counted is None else counted))
         if isinstance(unit, ReplaceOne):
@@ -289,7 +269,7 @@ class BoundUnit:
 
     @property
     def _is_apart(self) -> bool:
-        return isinstance(self.unit, AddRemove) and not self.unit.is_of_records
+        return isinstance(self.unit, AddRemove) and not allows_any_rows(self.unit)
 
     def __str__(self) -> str:
         if self.cells is None:
@@ -302,7 +282,7 @@ class BoundUnit:
     @property
     def apart(self) -> str:
         """How a person's records are apart, in words that follow their number; empty if not."""
-        return f"{self.unit.apart}{self._of_names}"
+        return f"{describe_apart(self.unit)}{self._of_names}"
 
     @property
     def _of_names(self) -> str:
@@ -352,7 +332,7 @@ class BoundUnit:
         mine, theirs = self.unit, other.unit
         if isinstance(mine, AddRemove) and isinstance(theirs, AddRemove):
             # Any records are a change, or any that the other unit keeps apart. Else only one is.
-            is_change = mine.is_of_records or (other._is_apart and self._holds(other.cells))
+            is_change = allows_any_rows(mine) or (other._is_apart and self._holds(other.cells))
             return -(-theirs.records // (mine.records if is_change else 1))
         if isinstance(mine, ReplaceOne) and isinstance(theirs, ReplaceOne):
             if self.cells is None:
@@ -378,6 +358,6 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
         return BoundUnit(unit)
     cells = spec["cells"]
     is_of_texts = isinstance(cells, dict) and all(isinstance(d, str) for d in cells.values())
-    if not is_of_texts or unit.is_of_records:
+    if not is_of_texts or allows_any_rows(unit):
         raise BudgetError("the cells of a unit of privacy must map attribute names to digests")
     return BoundUnit(unit, tuple(sorted(cells.items())))

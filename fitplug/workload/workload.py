@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fitplug.domain import Domain, Integers, describe_measures, get_shape
-from fitplug.errors import WorkloadError, suggest_nearest
+from fitplug.errors import WorkloadError
 from fitplug.numeric import AnyArray, FloatArray
 from fitplug.workload.binding import bind_groups
 from fitplug.workload.factors import read_matrix
@@ -62,13 +62,6 @@ class Workload:
             raise WorkloadError("a workload needs a list of at least one query group")
         self._set(domain, bind_groups(domain, groups))
 
-    @classmethod
-    def from_groups(cls, domain: Domain, groups: Iterable[QueryGroup]) -> Workload:
-        """Make a workload of groups that are already bound to the domain, as in a plan file."""
-        self = cls.__new__(cls)
-        self._set(domain, groups if isinstance(groups, QueryGroups) else gather_groups(groups))
-        return self
-
     def _set(self, domain: Domain, groups: QueryGroups) -> None:
         """Set the attributes."""
         used = {factor.attribute for factor in groups.factors if factor.kind != "total"}
@@ -105,35 +98,13 @@ class Workload:
         """The names of the groups."""
         return self.groups.names
 
-    @property
-    def positions(self) -> Mapping[str, int]:
-        """The position of each group in `groups`, by name."""
-        return self.groups.positions
-
-    def position(self, name: str) -> int:
-        """Return the position of a group in `groups`.
-
-        Raises:
-            KeyError: There is no such group; the message has a hint.
-        """
-        if name not in self.positions:
-            raise KeyError(f"no query group {name!r}. {suggest_nearest(name, self.names)}")
-        return self.positions[name]
-
     def __getitem__(self, name: str) -> QueryGroup:
-        return self.groups[self.position(name)]
+        return self.groups[self.groups.find_position(name)]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The numbers of cells of `attributes`."""
         return get_shape(self.domain, self.attributes)
-
-    @property
-    def measure_rules(self) -> tuple[str, ...]:
-        """Sentences that state how values of measures are clamped and rounded, and that no std
-        covers this; empty without measures.
-        """
-        return describe_measures(self.domain, self.attributes)
 
     @property
     def cell_count(self) -> int:
@@ -165,7 +136,7 @@ class Workload:
             >>> workload.matrix().shape
             (9, 8)
         """
-        return np.concatenate([self.rows(group, self.attributes) for group in self.groups])
+        return np.concatenate([build_rows(self, group, self.attributes) for group in self.groups])
 
     def targets(self) -> FloatArray:
         """Build c, shape (m,): the largest variance allowed for each row of W.
@@ -203,30 +174,47 @@ class Workload:
         named += f" and {more} more" if more > 0 else ""
         return f"Workload({self.query_count} queries in groups {named})"
 
-    def rows(self, group: QueryGroup, attributes: Sequence[str]) -> FloatArray:
-        """Build the rows of a group over the cells of some attributes.
 
-        Args:
-            group: The group.
-            attributes: Attributes in the order of the domain, among them all that the group uses.
+def make_bound_workload(domain: Domain, groups: Iterable[QueryGroup]) -> Workload:
+    """Make a workload of groups that are already bound to the domain, as in a plan file."""
+    workload = Workload.__new__(Workload)
+    bound = groups if isinstance(groups, QueryGroups) else gather_groups(groups)
+    workload._set(domain, bound)
+    return workload
 
-        Returns:
-            Shape (group.size, cells): rows in C order of the group's shape, columns in C order of
-            the attributes.
-        """
-        factors = {f.attribute: f for f in group.factors}
-        rows: FloatArray = np.ones((1, 1))
-        order = [n for n in attributes if n in factors]
-        for name in attributes:
-            size = self.domain[name].size
-            matrix = factors[name].matrix() if name in factors else np.ones((1, size))
-            rows = np.asarray(np.kron(rows, matrix), dtype=np.float64)
-        # The factors were multiplied in the order of `attributes`, which may not be the group's.
-        order += [f.attribute for f in group.factors if f.attribute not in order]
-        shaped = rows.reshape([factors[name].rows for name in order] + [rows.shape[1]])
-        axes = [order.index(f.attribute) for f in group.factors]
-        # + 0.0 turns a product's -0.0 into 0.0, so that equal columns are equal bytes.
-        return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
+
+def list_measure_rules(workload: Workload) -> tuple[str, ...]:
+    """List sentences that state how values of measures are clamped and rounded, and that no std
+    covers this; empty without measures.
+    """
+    return describe_measures(workload.domain, workload.attributes)
+
+
+def build_rows(workload: Workload, group: QueryGroup, attributes: Sequence[str]) -> FloatArray:
+    """Build the rows of a group over the cells of some attributes.
+
+    Args:
+        workload: The workload.
+        group: The group.
+        attributes: Attributes in the order of the domain, among them all that the group uses.
+
+    Returns:
+        Shape (group.size, cells): rows in C order of the group's shape, columns in C order of
+        the attributes.
+    """
+    factors = {f.attribute: f for f in group.factors}
+    rows: FloatArray = np.ones((1, 1))
+    order = [n for n in attributes if n in factors]
+    for name in attributes:
+        size = workload.domain[name].size
+        matrix = factors[name].matrix() if name in factors else np.ones((1, size))
+        rows = np.asarray(np.kron(rows, matrix), dtype=np.float64)
+    # The factors were multiplied in the order of `attributes`, which may not be the group's.
+    order += [f.attribute for f in group.factors if f.attribute not in order]
+    shaped = rows.reshape([factors[name].rows for name in order] + [rows.shape[1]])
+    axes = [order.index(f.attribute) for f in group.factors]
+    # + 0.0 turns a product's -0.0 into 0.0, so that equal columns are equal bytes.
+    return shaped.transpose([*axes, len(order)]).reshape(group.size, rows.shape[1]) + 0.0
 
 
 def select_largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
@@ -273,10 +261,10 @@ class ArraysByGroup(Mapping[str, AnyArray]):
         self._workload, self._read = workload, read
 
     def __getitem__(self, name: str) -> AnyArray:
-        return self._read(self._workload.position(name))
+        return self._read(self._workload.groups.find_position(name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._workload.positions
+        return name in self._workload.groups.positions
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._workload.names)

@@ -364,10 +364,18 @@ def test_a_spec_that_is_no_spec(tmp_path, content):
     refused(tmp_path, "run", tmp_path / "spec.toml", says=("spec.toml",))
 
 
-@pytest.mark.parametrize("name", ["nope.toml", "people", "people/a.parquet", "spec.toml/x"])
-def test_a_spec_that_is_not_there(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nope.toml", "no such spec file"),
+        ("people", "is a folder. Give a TOML file."),
+        ("people/a.parquet", "Create a spec from it"),
+        ("spec.toml/x", "cannot be read"),
+    ],
+)
+def test_a_spec_that_is_not_there(tmp_path, name, says):
     make(tmp_path)
-    refused(tmp_path, "run", tmp_path / name, says=(name,))
+    refused(tmp_path, "run", tmp_path / name, says=(name, says))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.display.numbers import format_up
+from fitplug.ledger import read_statement
 from fitplug.privacy import DiscreteNoise, epsilon_at, rho_at, rho_of_budget
 from tests.helpers.command_line import SPEC, Ran, fitplug, make, names
 
@@ -269,7 +270,7 @@ class TestCharging:
 def test_the_budget_is_the_decimal_that_is_given(tmp_path):
     path, written = tmp_path / "b.db", "0.1000000000000000000000000001"
     assert fitplug("ledger", "init", path, "--rho", written).code == 0
-    assert fp.Ledger(path).statement()[0].total == Fraction(written)
+    assert read_statement(fp.Ledger(path))[0].total == Fraction(written)
     for amount in ("nan", "inf", "0", "-1", "1e999999999", "much"):
         assert fitplug("ledger", "init", tmp_path / "other.db", "--rho", amount).code == 2
     assert not (tmp_path / "other.db").exists()

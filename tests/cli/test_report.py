@@ -200,7 +200,7 @@ def test_prices_on_the_page(told, shown):
 
 def test_usual_mechanisms_on_the_page(told, shown):
     plan = told.plan
-    cost = plan.privacy_cost / plan.structure.changes  # of one record, as a mechanism's is
+    cost = plan.privacy_cost / plan.strategy.structure.changes  # of one record, as a mechanism's is
     own = {
         "independent noise per cell": lambda: baselines.input_perturbation(plan.workload, cost),
         "Gaussian mechanism, equal noise": lambda: baselines.gaussian(plan.workload, cost),
@@ -404,13 +404,13 @@ def test_a_chart_that_says_nothing_is_left_out():
     assert uneven.even_note is None
     assert "privacy cost (% of rho)" in render_page(uneven)
     tree = collect_facts(WIDE["a tree"]())
-    assert isinstance(tree.plan.structure, TreeStructure)
+    assert isinstance(tree.plan.strategy.structure, TreeStructure)
     assert "does not compute it by cell" not in render_page(tree)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_DENSE", 0)
         patch.setattr(symmetry, "MOST_CELLS", 0)  # the optimum over all cells is affordable
         apart = collect_facts(WIDE["a tree"]())
-    assert isinstance(apart.plan.structure, ProductStructure)
+    assert isinstance(apart.plan.strategy.structure, ProductStructure)
     assert "does not compute it by cell" in render_page(apart)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import get_codec
+from fitplug.workload import describe_apart
 from fitplug_cli.render import read_counts
 from fitplug_cli.spec import SpecError, load_spec
 from tests.helpers.command_line import fitplug
@@ -139,7 +140,7 @@ def test_reviews_say_how_many_rows_a_person_has(spec: Path, unit: str, kept: fp.
     review = (spec.parent / "release/review.md").read_text(encoding="utf-8")
     plan = fp.Plan.load(spec.parent / "release/plan.npz")
     apart = plan.bound_unit.apart
-    assert apart.startswith(kept.apart)
+    assert apart.startswith(describe_apart(kept))
     most = f"at most {kept.records} rows per person{apart}"
     assert f"Counting kept {most}; further rows were left out" in review
     assert f"At most {kept.records} row(s) per person{apart}, are kept" in review
@@ -262,7 +263,7 @@ path = "release/"
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
     release = fp.Release.load(tmp_path / "release")
-    assert "a tree of" in str(release.plan.structure)
+    assert "a tree of" in str(release.plan.strategy.structure)
     assert release.public_totals == 5000
     for name in ("counties", "tracts"):
         assert release.estimates[name].sum() == pytest.approx(5000, abs=1e-6)

@@ -103,9 +103,9 @@ def test_every_structure(make, rng):
 
 
 def test_the_structures_are_all_there():
-    assert isinstance(symmetric_plan().structure, MatrixStructure)
-    assert not symmetric_plan().structure.dense
-    assert isinstance(product_plan().structure, ProductStructure)
+    assert isinstance(symmetric_plan().strategy.structure, MatrixStructure)
+    assert not symmetric_plan().strategy.structure.dense
+    assert isinstance(product_plan().strategy.structure, ProductStructure)
 
 
 def test_trees(rng):

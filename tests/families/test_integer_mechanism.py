@@ -87,7 +87,7 @@ def whole_profile(plan):
 def spans(plan, W):
     """L with W = L B of the one block of a dense plan, and B."""
     (family,) = plan.strategy.block_sets
-    assert not plan.structure.symmetric
+    assert not plan.strategy.structure.symmetric
     return family.basis.represent(W)[0], family.basis.build_matrix(W)
 
 
@@ -157,7 +157,7 @@ class TestAgainstExactRationals:
         W, _, plan = designed
         covariance, B = plan.sigma()
         assert B.dtype == np.int64
-        if plan.structure.symmetric:
+        if plan.strategy.structure.symmetric:
             L = np.linalg.lstsq(B.T.astype(float), W.T, rcond=None)[0].T
             assert np.linalg.matrix_rank(B.astype(float)) == len(B) == len(covariance)
         else:

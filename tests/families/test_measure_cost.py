@@ -165,7 +165,7 @@ def test_of_the_product_family(build, most_dense, structure, monkeypatch):
     monkeypatch.setattr(symmetry, "MOST_DENSE", most_dense)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     plan = fp.design(build())
-    assert type(plan.structure).__name__ == structure
+    assert type(plan.strategy.structure).__name__ == structure
     check(plan)
 
 
@@ -180,7 +180,7 @@ def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):
     monkeypatch.setattr(symmetry.PairStructure, "fits_named", False)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     plan = fp.design(build(), unit=fp.ReplaceOne())
-    assert type(plan.structure).__name__ == structure
+    assert type(plan.strategy.structure).__name__ == structure
     plan.verify()
     moved = [answer(plan, [record]) for record in list_records(plan)]
     worst = max(int(((a - b) ** 2).sum()) for a, b in itertools.combinations(moved, 2))
@@ -231,7 +231,7 @@ def test_persons_with_a_record_each_month_in_a_large_hierarchy(monkeypatch):
         fp.queries({"month": "identity", "place": "county", "y": "sum"}, std=5.0, name="r"),
     )
     plan = fp.design(workload, unit=fp.AddRemove(records=2, once_per="month"))
-    assert type(plan.structure).__name__ == "PersonTreeStructure"
+    assert type(plan.strategy.structure).__name__ == "PersonTreeStructure"
     plan.verify()
     worst = find_costliest_person(plan, ("1", "2"))
     claimed = plan.strategy.sensitivity_squared
@@ -338,7 +338,7 @@ def test_fine_units_leave_room(unit, most_cells, monkeypatch):
     plan.verify()
     assert plan.strategy.max_records >= 10**9
     assert plan.gap < (5e-3 if unit > 2**-20 else 0.03)
-    x, shares = 10**9, plan.structure.shares
+    x, shares = 10**9, plan.strategy.structure.shares
     if x * shares <= 2**58:
         largest = np.zeros(plan.domain.shape, np.int64)
         largest[0, 1, 1] = x * shares

@@ -101,7 +101,7 @@ def test_the_cell_costs_little_and_is_counted_where_it_is_asked(family: str) -> 
     for other in (None, "missing"):
         domain, groups, unit = make(other)
         plan = fp.design(fp.Workload(domain, groups), unit=unit)
-        assert type(plan.structure).__name__ == kind
+        assert type(plan.strategy.structure).__name__ == kind
         plan.verify()
         cells = np.random.default_rng(7).poisson(5.0, domain.shape)
         tables = fp.Tables(domain, {domain.names: cells})

@@ -78,7 +78,7 @@ def design(case):
 @pytest.mark.parametrize("case", CASES, ids=" and ".join)
 def test_each_pair_exists(case):
     expected = ELSEWHERE.get(case, FAMILIES.get(case[0], case[0]))
-    assert type(design(case).structure).__module__.split(".")[2] == expected
+    assert type(design(case).strategy.structure).__module__.split(".")[2] == expected
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=" and ".join)

@@ -134,7 +134,7 @@ def full_strategy(plan):
     """A, as rows of Python integers over the cells of the workload's attributes in C order: the
     mechanism is y = A x + z, in the order of its answers.
     """
-    structure, domain = plan.structure, plan.domain
+    structure, domain = plan.strategy.structure, plan.domain
     if isinstance(plan.strategy, TreeIntegers):
         return write_out(plan.strategy).tolist()
     names = (*structure.block_attributes, *structure.dense)

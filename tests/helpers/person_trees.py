@@ -9,6 +9,7 @@ import fitplug as fp
 from fitplug.domain import get_shape
 from fitplug.families import PersonTreeStructure, analyse_structure, analysis
 from fitplug.neighbours import RecordSets
+from fitplug.workload import build_rows
 from tests.helpers.tree_strategies import random_place, write_out
 
 
@@ -17,7 +18,7 @@ def design_person_tree(workload, unit, **keywords):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "MOST_CELLS", 0)
         made = fp.design(workload, unit=unit, **keywords)
-    assert isinstance(made.structure, PersonTreeStructure)
+    assert isinstance(made.strategy.structure, PersonTreeStructure)
     return made
 
 
@@ -195,7 +196,7 @@ def compute_norm(structure, moment, q):
     """|| diag(q / c)^1/2 W F ||_* with F F' = moment, from the queries as they are written out."""
     workload = structure.workload
     of_queries = structure.group_values(q / structure.repeats)
-    W = [workload.rows(group, workload.attributes) for group in workload.groups]
+    W = [build_rows(workload, group, workload.attributes) for group in workload.groups]
     scale = [(of_queries[g.name] / g.variances).ravel() for g in workload.groups]
     values, vectors = np.linalg.eigh(moment)
     # Smaller values are what rounding makes of zero.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,11 @@ from fitplug.plan.plan_file import describe_plan
 def dense(workload):
     """The same queries with their cells enumerated."""
     return fp.Workload.from_matrix(workload.matrix(), variance=workload.targets())
+
+
+def replace_duals(plan, **duals):
+    """The plan with other dual weights."""
+    return replace(plan, proof=replace(plan.proof, duals=plan.proof.duals._replace(**duals)))
 
 
 def describe(plan):
@@ -295,7 +301,7 @@ def two_trees_plan():
         patch.setattr(symmetry, "MOST_CELLS", 4)
         patch.setattr(tree_shape, "LEAST_TREE", 1)
         plan = fp.design(two_trees(), tolerance=0.05)
-    assert len(plan.structure.batched.scales.divided) == 3
+    assert len(plan.strategy.structure.batched.scales.divided) == 3
     return plan
 
 
@@ -303,5 +309,5 @@ def product_plan():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_CELLS", 4)
         plan = fp.design(product_workload(), tolerance=0.05)
-    assert isinstance(plan.structure, ProductStructure)
+    assert isinstance(plan.strategy.structure, ProductStructure)
     return plan

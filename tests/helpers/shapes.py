@@ -51,7 +51,7 @@ class Shape:
             for module, name, value in self.limits:
                 patch.setattr(module, name, value)
             plan = fp.design(self.make(), tolerance=0.05, **self.keywords)
-        assert type(plan.structure).__name__ == self.structure
+        assert type(plan.strategy.structure).__name__ == self.structure
         return plan
 
     @functools.cached_property

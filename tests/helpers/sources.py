@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import fitplug as fp
+from fitplug.counts import read_source
 from fitplug_dask.releases import release_source
 
 OPTIONS = {field.name for field in fields(fp.Source)} - {"path"}
@@ -15,7 +16,7 @@ def split_options(data: Any, options: dict[str, Any]) -> tuple[fp.Source, dict[s
     """The source with those of the options that are of the data, and the other options."""
     of_data = {name: value for name, value in options.items() if name in OPTIONS}
     others = {name: value for name, value in options.items() if name not in OPTIONS}
-    return replace(fp.Source.of(data), **of_data), others
+    return replace(read_source(data), **of_data), others
 
 
 def count_rows(data: Any, plan: Any, **options: Any) -> fp.Tables:

@@ -14,7 +14,7 @@ def design_tree(workload, **keywords):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "MOST_CELLS", 0)
         made = fp.design(workload, **keywords)
-    assert isinstance(made.structure, TreeStructure)
+    assert isinstance(made.strategy.structure, TreeStructure)
     return made
 
 

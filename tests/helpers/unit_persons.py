@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fitplug as fp
-from fitplug.workload import BoundUnit
+from fitplug.workload import BoundUnit, allows_any_rows
 
 Record = tuple[int, int]
 """The raw values of a record: its month, 0 to 3, and its region, 0 or 1."""
@@ -59,7 +59,7 @@ class Release:
 
     def is_apart(self, records: Any) -> bool:
         """Whether the unit allows that a person has these records."""
-        if self.unit.is_of_records:
+        if allows_any_rows(self.unit):
             return True
         names = None if self.unit.distinct else (self.unit.once_per,)
         cells = [cell for r in records if (cell := self.find_cell(r, names)) is not None]

@@ -18,6 +18,7 @@ import fitplug as fp
 from fitplug.domain import get_shape
 from fitplug.errors import LedgerError, OverBudget, TablesError
 from fitplug.families import build_dense_strategy
+from fitplug.ledger import read_statement
 from fitplug_dask.releases import release_source
 from tests.helpers.unit_persons import Release, list_persons
 
@@ -66,7 +67,7 @@ def measure(number: int, before: Any, after: Any) -> Fraction | float:
     for sign, records in ((-1, before), (1, after)):
         for cell, n in release.count(records).items():
             v[cell] += sign * n
-    public = plan.structure.public_attributes
+    public = plan.strategy.structure.public_attributes
     if public is not None:
         axes = tuple(i for i, name in enumerate(release.domain.names) if name not in public)
         if v.sum(axis=axes).any():
@@ -91,7 +92,7 @@ def test_no_person_costs_more_than_is_spent(kept: int, tmp_path: Path) -> None:
     is_replaced = [isinstance(RELEASES[i].unit, fp.ReplaceOne) for i in done]
     assert is_replaced == [is_replaced[0]] * len(done)
     assert len(done) == 9 or is_replaced[0]
-    spent = ledger.statement()[0].spent
+    spent = read_statement(ledger)[0].spent
     costs = [sum(measure(i, *person) for i in done) for person in list_persons(RELEASES[kept])]
     assert max(costs) <= spent
 

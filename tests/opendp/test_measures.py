@@ -51,7 +51,7 @@ def bounds(**given):
 
 def is_cost_of(measurement, plan, d_in, records):
     """Whether the map gives k^2 rho, rounded up and by next to nothing."""
-    exact = Fraction(records, plan.structure.changes) ** 2 * plan.rho_exact
+    exact = Fraction(records, plan.strategy.structure.changes) ** 2 * plan.rho_exact
     return exact <= Fraction(measurement.map(d_in)) <= exact * (1 + Fraction(1, 10**14))
 
 

@@ -144,7 +144,7 @@ class TestForgedPlans:
     plan = fp.design(MONTHLY, unit=MONTHLY_UNIT)
 
     def name_differences(self, cells, labels):
-        structure = replace(self.plan.structure, named=RecordSets(cells, labels))
+        structure = replace(self.plan.strategy.structure, named=RecordSets(cells, labels))
         return replace(self.plan, strategy=replace(self.plan.strategy, structure=structure))
 
     def test_the_cost_of_one_record_is_not_that_of_a_person(self):
@@ -155,7 +155,7 @@ class TestForgedPlans:
             replace(self.plan, strategy=strategy).verify()
 
     def test_two_records_in_one_month_prove_nothing(self):
-        sets = self.plan.structure.sets
+        sets = self.plan.strategy.structure.sets
         cells = sets.cells.copy()
         cells[-1] = [1, 1, -1]
         with pytest.raises(PlanError, match="not sets of rows"):
@@ -163,17 +163,17 @@ class TestForgedPlans:
 
     def test_two_records_in_one_symmetric_month_prove_nothing(self):
         plan = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month"))
-        assert plan.structure.dense == ()
-        sets, month = plan.structure.sets, plan.structure.symmetric.index("month")
+        assert plan.strategy.structure.dense == ()
+        sets, month = plan.strategy.structure.sets, plan.strategy.structure.symmetric.index("month")
         several = np.flatnonzero(sets.cells[:, 1] >= 0)
         labels = sets.labels.copy()
         labels[several[0], :, month] = 0
-        structure = replace(plan.structure, named=RecordSets(sets.cells, labels))
+        structure = replace(plan.strategy.structure, named=RecordSets(sets.cells, labels))
         with pytest.raises(PlanError, match="not sets of rows"):
             replace(plan, strategy=replace(plan.strategy, structure=structure)).verify()
 
     def test_regions_that_are_none_prove_nothing(self):
-        sets = self.plan.structure.sets
+        sets = self.plan.strategy.structure.sets
         for wrong in (-1, 3):
             labels = sets.labels.copy()
             labels[-1, 0] = wrong
@@ -181,7 +181,7 @@ class TestForgedPlans:
                 self.name_differences(sets.cells, labels).verify()
 
     def test_a_bound_needs_the_differences_that_prove_it(self):
-        sets = self.plan.structure.sets
+        sets = self.plan.strategy.structure.sets
         for cells in (np.flip(sets.cells, axis=0), sets.cells[:-1]):
             labels = sets.labels[: len(cells)]
             with pytest.raises(PlanError):
@@ -191,6 +191,6 @@ class TestForgedPlans:
 @pytest.mark.parametrize("unit", [fp.ReplaceOne(), fp.AddRemove(3)], ids=str)
 def test_a_unit_without_periods_is_refused(unit):
     """By an error that python -O does not remove."""
-    structure = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month")).structure
+    structure = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month")).strategy.structure
     with pytest.raises(WorkloadError, match="has neither once_per nor distinct"):
         find_person_records(structure, unit)

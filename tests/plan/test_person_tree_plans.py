@@ -13,6 +13,7 @@ from fitplug.errors import BudgetError, PlanError, WorkloadError
 from fitplug.families import PersonTreeStructure, build_dense_strategy
 from fitplug.plan import price_groups
 from tests.helpers.person_trees import build_months, design_person_tree, list_costs
+from tests.helpers.plans import replace_duals
 
 CASES = {
     "sums of months": (build_months(year=4.0), 3, 1.01),
@@ -70,8 +71,8 @@ def test_months_that_queries_tell_apart(asked, tmp_path):
     """Months are dense cells, and persons with named records prove the bound."""
     workload = build_months((4, 2, 3), months=3, year=4.0, **asked)
     plan = design_person_tree(workload, months(2))
-    assert plan.structure.period_index is None
-    assert len(plan.structure.sets) > plan.structure.cells
+    assert plan.strategy.structure.period_index is None
+    assert len(plan.strategy.structure.sets) > plan.strategy.structure.cells
     optimum = fp.design(workload, unit=months(2), max_iterations=100)
     assert plan.lower_bound <= optimum.privacy_cost
     assert optimum.lower_bound <= plan.privacy_cost
@@ -93,7 +94,7 @@ def test_a_person_may_have_more_records_than_there_are_places():
     """Leaves are drawn independently, so three labels of leaves are no error if there are two."""
     workload = build_months((1, 1), months=3, cumulative=True)
     plan = design_person_tree(workload, months(3))
-    assert plan.structure.sets.labels[..., -1].max() == 2
+    assert plan.strategy.structure.sets.labels[..., -1].max() == 2
     optimum = fp.design(workload, unit=months(3), max_iterations=100)
     assert plan.lower_bound <= optimum.privacy_cost
     assert list_costs(plan.strategy) / plan.noise_std**2 <= plan.privacy_cost**2
@@ -130,7 +131,7 @@ def large():
 
 
 def test_large_hierarchies_are_trees(large):
-    assert isinstance(large.structure, PersonTreeStructure)
+    assert isinstance(large.strategy.structure, PersonTreeStructure)
     assert large.gap < 0.04
     large.verify()
 
@@ -160,7 +161,7 @@ def test_forged_plans_are_found_out():
     with pytest.raises(PlanError):
         replace(plan, lower_bound=plan.lower_bound * 1.001).verify()
     with pytest.raises(PlanError):
-        replace(plan, p=plan.p[:-1]).verify()
+        replace_duals(plan, p=plan.proof.duals.p[:-1]).verify()
     A = build_dense_strategy(strategy)
     assert A.shape[0] == strategy.size
 

@@ -17,6 +17,7 @@ from fitplug.plan import relaxation
 from fitplug.plan.designer import design
 from fitplug.plan.relaxation import LARGEST_FACTOR, relax
 from fitplug.plan.summary import estimate_saving, price_groups as prices
+from fitplug.workload import make_bound_workload
 from tests.helpers.plans import MIXED, geography
 
 PYRAMID = MIXED["pyramid"]()
@@ -29,7 +30,7 @@ def relaxed(workload, factors):
         replace(group, variances=group.variances * factors.get(group.name, 1.0))
         for group in workload.groups
     ]
-    return fp.Workload.from_groups(workload.domain, groups)
+    return make_bound_workload(workload.domain, groups)
 
 
 @pytest.mark.slow
@@ -126,7 +127,7 @@ def test_a_targets_price_is_by_which_the_bound_falls(apart):
         raised = apart.q.copy()
         raised[number] *= 1.21  # w of the group, at targets that are 1.21 times as large
         wider = fp.design(relaxed(apart.workload, {group: 1.21}))
-        bound = certify_bound(wider.structure, wider.objective, 1.0, apart.duals)
+        bound = certify_bound(wider.strategy.structure, wider.objective, 1.0, apart.duals)
         expected = apart.lower_bound / math.sqrt(1 + price * 0.21)
         assert bound == pytest.approx(expected, rel=1e-7)
 

@@ -25,7 +25,7 @@ def design_tree(workload, unit, **keywords):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_blocks, "MOST_PAIR_CELLS", 0)
         made = fp.design(workload, unit=unit, **keywords)
-    assert isinstance(made.structure, TreePairStructure)
+    assert isinstance(made.strategy.structure, TreePairStructure)
     return made
 
 

@@ -39,7 +39,7 @@ def test_a_file_holds_it(plan, tmp_path):
     read.verify()
     assert read.digest == plan.digest
     assert read.summary() == plan.summary()
-    assert read.structure.names_in_files == plan.structure.names_in_files
+    assert read.strategy.structure.names_in_files == plan.strategy.structure.names_in_files
     np.testing.assert_array_equal(read.profile(), plan.profile())
 
 
@@ -85,7 +85,7 @@ def test_budgets_hold_at_every_leaf():
     budgets = np.full(free.profile().shape, free.privacy_cost**2)
     budgets[..., :7] *= np.linspace(0.2, 0.8, 7)
     held = design_tree(workload, cell_budgets=budgets, tolerance=1e-2)
-    assert not held.structure.merges_leaves
+    assert not held.strategy.structure.merges_leaves
     assert (held.profile() <= budgets).all()
     assert held.scale > 1
     held.verify()

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.families import Objective
+from fitplug.families import Objective, certify_bound
 from fitplug.files import write_with_digest
 from fitplug.plan import verification
 from fitplug.plan.plan_file import describe_plan
+from fitplug.plan.plan_record import evaluate_objective
 from tests.helpers.unit_plans import CASES, UNITS, make_small_plan, plan_for
 
 
@@ -30,8 +31,8 @@ def save_edited(plan, path, **arrays):
 def test_a_bound_above_the_cost_is_refused(plan, monkeypatch):
     """Whatever certified it: the plan itself costs less."""
     plan.verify()
-    high = plan.cost * (1 + 1e-9)
-    monkeypatch.setattr(fp.Plan, "lower_bound_at", lambda plan, p, q: high)
+    high = evaluate_objective(plan) * (1 + 1e-9)
+    monkeypatch.setattr(verification, "certify_bound", lambda *_: high)
     with pytest.raises(fp.PlanError, match="exceeds the plan's own cost"):
         dataclasses.replace(plan, lower_bound=high).verify()
     with pytest.raises(fp.PlanError, match="exceeds the plan's own cost"):
@@ -54,9 +55,10 @@ def test_pairs_weighted_by_budgets_do_not_double_a_bound():
     plan = fp.design(workload, unit=fp.ReplaceOne())
     budgets = plan.profile().ravel() * np.array([1000.0, 1.0, 1000.0])
     edited = dataclasses.replace(plan, objective=Objective(budgets))
-    assert edited.cost < 0.75 * edited.lower_bound_at(plan.p, plan.q)
+    bound = certify_bound(plan.strategy.structure, edited.objective, edited.scale, plan.proof.duals)
+    assert evaluate_objective(edited) < 0.75 * bound
     with pytest.raises(fp.PlanError, match="plain objective only"):
-        dataclasses.replace(edited, lower_bound=edited.lower_bound_at(plan.p, plan.q)).verify()
+        dataclasses.replace(edited, lower_bound=bound).verify()
 
 
 EDITS = {
@@ -68,8 +70,7 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edited_claim_is_noticed_on_reading(edit, plan, tmp_path):
     name, factor, says = EDITS[edit]
-    array = getattr(plan, name, None)
-    array = plan.strategy.unit_variances if array is None else array
+    array = {"p": plan.proof.duals.p, "unit_variances": plan.strategy.unit_variances}[name]
     save_edited(plan, tmp_path / "plan.npz", **{name: array * factor})
     with pytest.raises(fp.PlanError, match=says):
         fp.Plan.load(tmp_path / "plan.npz")

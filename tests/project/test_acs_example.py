@@ -18,6 +18,7 @@ import pytest
 
 import fitplug as fp
 import fitplug_dask
+from fitplug.workload import build_rows
 from fitplug_cli.spec import load_spec
 from fitplug_cli.spec.errors import tomllib
 from tests.helpers.pages import blocks
@@ -67,7 +68,7 @@ def test_counts_are_exact(exact):
     tables = fitplug_dask.count(EXAMPLE / "people", spec.workload)
     for group in spec.workload.groups:
         axes = spec.workload.domain.ordered(group.attributes)
-        got = spec.workload.rows(group, axes) @ tables.marginal(axes).ravel()
+        got = build_rows(spec.workload, group, axes) @ tables.marginal(axes).ravel()
         np.testing.assert_array_equal(got.reshape(group.shape), exact[group.name])
 
 

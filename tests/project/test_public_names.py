@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -80,8 +81,18 @@ def test_only_public_names_are_offered(package):
     assert held.keys() - {"__builtins__"} == offered
 
 
+DOMAIN = fp.Domain({"sex": ["1", "2"]})
+WORKLOAD = fp.Workload(DOMAIN, [fp.marginal("sex", std=5.0), fp.total(std=1.0)])
+TABLES = fp.Tables(DOMAIN, {("sex",): [40, 50]})
+
+
+@functools.cache
+def make_release() -> fp.Release:
+    return fp.release(fp.design(WORKLOAD), TABLES)
+
+
 @pytest.mark.parametrize(
-    ("attribute", "offered"),
+    ("thing", "offered"),
     [
         (fp.Integers(0, 9), "high labels low other size values"),
         (fp.Bins([0, 1]), "edges labels other size values"),
@@ -97,12 +108,63 @@ def test_only_public_names_are_offered(package):
             "from_attribute from_columns labels labels_at leaves levels other size values"
             " with_level",
         ),
+        (DOMAIN, "attributes from_spec names ordered shape size spec value_labels"),
+        (fp.AddRemove(), "distinct once_per records to_spec"),
+        (fp.ReplaceOne(), "records to_spec within"),
+        (fp.total(std=1.0), "factors name target"),
+        (
+            WORKLOAD,
+            "attributes cell_count domain from_matrix groups matrix names query_count shape split"
+            " tables targets",
+        ),
+        (WORKLOAD.groups[0], "attributes factors name quantity shape size target variances"),
+        (
+            lambda: make_release().plan,
+            "bound_unit causal_attributes certificate coverage delta digest domain epsilon gap"
+            " group_rows has_coverage load lower_bound mechanisms noise noise_std objective"
+            " overstatement plot privacy_cost profile proof rho rho_exact rho_lower_bound save"
+            " scale sigma status strategy summary tables targets tiers tolerance unit"
+            " unused_budget variances verify workload",
+        ),
+        (
+            fp.Source("people/"),
+            "columns missing path person storage_options weight where zone",
+        ),
+        (
+            TABLES,
+            "domain from_codes from_records get items keys marginal nonce outside person rows seal"
+            " unit values",
+        ),
+        (
+            make_release,
+            "answers coverage coverage_answers entry epsilon estimate estimate_all estimate_each"
+            " estimates integers interval iter_tables limited load noise_scale noise_std"
+            " nonnegative outside plan plan_digest plot population privacy_cost public_totals"
+            " quantile recover rho rows save seal tables to_arrow to_pandas to_polars variances"
+            " verify",
+        ),
+        (
+            lambda: make_release().estimate("total"),
+            "approximate count index interval moe std value",
+        ),
+        (
+            lambda: make_release().nonnegative(),
+            "biased consistent counts display estimates histogram interval make_table method"
+            " release to_arrow to_pandas to_polars totals",
+        ),
+        (fp.Strategy.from_matrix([[1.0]]), "from_covariance from_matrix matrix name"),
+        (
+            fp.Ledger("unused.db", rho=1.0, deferred=True),
+            "bound_unit charge charge_covered charge_measurement check check_covered entries"
+            " epsilon path privacy remaining spent stages total unit unused_budget",
+        ),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_attributes_offer_what_users_need(attribute: object, offered: str) -> None:
-    assert [name for name in dir(attribute) if not name.startswith("_")] == offered.split()
-    assert {name for name in dir(type(attribute)) if not name.startswith("_")} <= {*offered.split()}
+def test_classes_offer_what_users_need(thing: object, offered: str) -> None:
+    thing = thing() if callable(thing) else thing
+    assert [name for name in dir(thing) if not name.startswith("_")] == offered.split()
+    assert {name for name in dir(type(thing)) if not name.startswith("_")} <= {*offered.split()}
 
 
 def test_completion_in_notebooks():

@@ -20,6 +20,7 @@ from distributed import Client
 
 import fitplug as fp
 import fitplug_opendp as fpo
+from fitplug.workload import allows_any_rows
 from fitplug_dask.releases import release_source
 from tests.helpers.audited_releases import use_slabs, use_small_parts
 from tests.helpers.command_line import fitplug
@@ -85,7 +86,7 @@ def refuse_persons_within(shape: Shape) -> str | None:
 
 def refuse_distances(shape: Shape) -> str | None:
     unit = shape.plan.unit
-    is_plain = unit == fp.ReplaceOne() or unit.is_of_records
+    is_plain = unit == fp.ReplaceOne() or allows_any_rows(unit)
     return None if is_plain else "OpenDP has no metric"
 
 

@@ -19,6 +19,7 @@ from fitplug.counts import describe_rows, make_filters
 from fitplug.errors import BudgetError, InputError
 from fitplug.releases.noisy_answers import describe_population
 from fitplug.releases.review_texts import format_markdown
+from fitplug.workload import describe_apart
 from fitplug_cli.render.facts import collect_facts
 from fitplug_cli.render.page import render_page
 from tests.helpers import people
@@ -462,9 +463,9 @@ def test_the_population_names_what_keeps_records_apart(limited: str | None, says
     workload = fp.Workload(domain, [fp.marginal("MONTH", std=2.0, name="months")])
     plan = fp.design(workload, unit=APART["3 a month"])
     release = exact(plan, fp.Tables(domain, {("MONTH",): np.full(4, 9)}), limited)
-    says = says.replace("{apart}", plan.unit.apart)
+    says = says.replace("{apart}", describe_apart(plan.unit))
     assert says in release.population
     if limited is not None:
         assert says in fp.review(release)["deployment"]["accounting"]["post_processing"]
     if limited == "enforced":
-        assert f"at most 3 per person{plan.unit.apart})" in repr(release)
+        assert f"at most 3 per person{describe_apart(plan.unit)})" in repr(release)

@@ -160,8 +160,8 @@ def test_other_plans_have_no_public_totals():
 def test_only_the_totals_that_queries_use_are_released():
     """The unit makes totals of months public too, but no query needs them."""
     plan = PLANS["state"]
-    assert plan.structure.public_attributes == ("state",)
-    assert plan.structure.public_size == 3
+    assert plan.strategy.structure.public_attributes == ("state",)
+    assert plan.strategy.structure.public_size == 3
 
 
 class TestRefusals:

@@ -9,6 +9,7 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import get_codec
+from fitplug.workload import list_measure_rules
 
 DOMAIN = fp.Domain(
     {
@@ -43,7 +44,7 @@ def test_groups_and_rows_of_a_plan():
 
 
 def test_the_rules_of_the_measures_that_are_used():
-    pay, weight, rest = WORKLOAD.measure_rules
+    pay, weight, rest = list_measure_rules(WORKLOAD)
     assert pay == (
         "A value of the measure pay counts as 0 below 0 and as 100 above 100, and is rounded to "
         "the nearest multiple of 10 from 0; rows without a value are left out of all counts."
@@ -51,7 +52,7 @@ def test_the_rules_of_the_measures_that_are_used():
     assert weight.endswith("rows without a value are counted and add nothing to sums.")
     assert "did not read them from the rows" in rest
     assert rest.endswith(f"{NOT_COVERED}.")
-    assert COUNTS.workload.measure_rules == ()
+    assert list_measure_rules(COUNTS.workload) == ()
     assert "sums are in days since 1970-01-01" in get_codec(DOMAIN["day"]).rule
     assert "multiple of 1 day from 2020-01-01" in get_codec(DOMAIN["day"]).rule
     assert (

@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 import fitplug as fp
 from fitplug.expressions import Expressions
+from fitplug.releases import find_ends
 from fitplug.releases.combined_numbers import Estimate, Estimates, Ratio, find_ratio_interval
 from tests.helpers.many_releases import release_often
 
@@ -205,7 +206,7 @@ def test_covariances_are_those_of_the_plan(plan, text):
         scale = joint.stds.prod()
         assert found.covariance == pytest.approx(joint.covariance[0, 1], abs=1e-6 * scale)
         numbers = joint.each[0], joint.each[1], joint.covariance[0, 1], 2.0
-        assert found.find_ends(2.0) == pytest.approx(
+        assert find_ends(found, 2.0) == pytest.approx(
             find_ratio_interval(*numbers), rel=1e-5, abs=1e-5
         )
 

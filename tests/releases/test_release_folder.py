@@ -126,6 +126,7 @@ class TestDamage:
 
     def test_missing(self, folder):
         self.refused(folder / "none", "this release folder does not exist")
+        self.refused(folder / "release.json", "is a file. Name the folder of a release")
         (folder / "answers").rename(folder / "other")
         self.refused(folder, r"manifest\.json is missing")
         (folder / "release.json").unlink()

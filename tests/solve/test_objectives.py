@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from scipy.linalg import block_diag
 
 import fitplug as fp
+from fitplug.plan.plan_record import evaluate_objective
 from tests.helpers.exact import full_strategy
 from tests.helpers.workloads import all_ranges, identity_and_sum, prefix
 
@@ -179,7 +180,7 @@ class TestQueriesForFree:
         more[least] = 1.0
         asked = [fp.marginal("b", "a", variance=more[:, None]), fp.marginal("a", variance=50.0)]
         first = fp.design(fp.Workload(domain, asked[: rng.integers(1, 3)]), tolerance=1e-3)
-        assert first.structure.symmetric == ("a",)
+        assert first.strategy.structure.symmetric == ("a",)
         left = np.delete(np.eye(4), least, axis=0)
         asked = [
             fp.queries({"c": "identity", "b": left}, variance=1.0),
@@ -188,7 +189,7 @@ class TestQueriesForFree:
         workload = fp.Workload(domain, asked[: rng.integers(1, 3)])
         second = fp.design(workload, cell_budgets=first.unused_budget(), tolerance=1e-3)
         second.verify()
-        assert "c" in second.structure.symmetric
+        assert "c" in second.strategy.structure.symmetric
         both = everywhere(first) + everywhere(second)
         assert both.max() <= 2 * first.rho_exact
         # It spends what is left at some cell.
@@ -233,7 +234,7 @@ class TestHybrid:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             problem.solve(solver=cp.CLARABEL)
-        assert plan.cost**2 == pytest.approx(problem.value, rel=1e-5)
+        assert evaluate_objective(plan) ** 2 == pytest.approx(problem.value, rel=1e-5)
         assert plan.gap <= 1e-6
         assert (plan.variances["queries"] <= c).all()
 
@@ -297,7 +298,7 @@ class TestProgress:
         W = block_diag(prefix(4), prefix(3), np.eye(2))
         targets = np.array([1.0, 1, 1, 9, 1, 1, 9, 1, 1])
         plan = design(W, targets, progress=lambda i, _: seen.append(i))
-        assert seen == list(range(1, plan.iterations + 1))
+        assert seen == list(range(1, plan.proof.iterations + 1))
 
     def test_what_it_raises_passes_through(self):
         def interrupt(*_):

@@ -74,7 +74,7 @@ def test_a_large_histogram_is_solved_cell_by_cell():
     c = np.random.default_rng(0).uniform(1, 10, 500)
     plan = design(np.eye(500), c, 1e-4)
     np.testing.assert_allclose(plan.profile() * c, 1.0, rtol=1e-4)
-    assert plan.iterations == 500
+    assert plan.proof.iterations == 500
 
 
 def lexicographic(W, c, slack=1e-5):
@@ -176,7 +176,7 @@ def test_basis_and_start_make_no_difference(W, c):
 def test_too_few_iterations_leave_cells_that_are_said_not_to_be_refined():
     W, c = joined(np.eye(8), 10.0 ** np.arange(8.0), 1e3)
     full = design(W, c)
-    short = design(W, c, max_iterations=full.iterations // 2)
+    short = design(W, c, max_iterations=full.proof.iterations // 2)
     assert short.gap <= 1e-6
     assert short.tiers[-1].lower_bound is None
     assert sum(tier.cells for tier in short.tiers) == 8
@@ -207,8 +207,9 @@ def test_forged_tiers_are_refused(forged, tmp_path):
     plan = design(*joined(TWO_BLOCKS, TARGETS))
     (name, value), *_ = forged.items()
     if name != "of_cell":
-        value = np.full_like(getattr(plan.weights, name), value)
-    replace(plan, weights=replace(plan.weights, **{name: value})).save(tmp_path / "forged")
+        value = np.full_like(getattr(plan.proof.tiers, name), value)
+    tiers = replace(plan.proof.tiers, **{name: value})
+    replace(plan, proof=replace(plan.proof, tiers=tiers)).save(tmp_path / "forged")
     with pytest.raises(fp.PlanError, match="tiers"):
         fp.Plan.load(tmp_path / "forged")
 

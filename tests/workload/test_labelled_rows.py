@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 import fitplug as fp
 from fitplug.files import write_with_digest
 from fitplug.plan import plan_file as planfile
+from fitplug.workload import make_bound_workload
 from fitplug.workload.factors import build_labelled_factor
 from fitplug.workload.labelled_rows import MOST_ENTRIES
 from tests.helpers.plans import describe
@@ -199,7 +200,7 @@ def test_plan_files_keep_labels(release, tmp_path):
         )
         for group in plan.workload.groups
     ]
-    without, same = planfile.describe_workload(fp.Workload.from_groups(DOMAIN, bare))
+    without, same = planfile.describe_workload(make_bound_workload(DOMAIN, bare))
     assert "labels" not in without["groups"].text
     assert arrays.keys() == same.keys()
     release[0].save(tmp_path / "out")

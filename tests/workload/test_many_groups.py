@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 import fitplug as fp
 from fitplug.families import analyse_structure
 from fitplug.plan import describe_workload
-from fitplug.workload import query_groups
+from fitplug.workload import make_bound_workload, query_groups
 from fitplug.workload.targets import TargetForm, two_sided_quantile
 from fitplug.workload.workload import select_largest_sets
 
@@ -184,13 +184,13 @@ class TestColumns:
     def test_gathering_groups_gives_the_same_columns(self):
         workload = make_workload()
         groups = list(workload.groups)
-        assert_same(fp.Workload.from_groups(workload.domain, groups), workload)
+        assert_same(make_bound_workload(workload.domain, groups), workload)
         vary = np.arange(1.0, 1 + groups[3].size).reshape(groups[3].shape)
         groups[3] = dataclasses.replace(groups[3], variances=vary)
         with pytest.raises(
             ValueError, match="the variances of 'a' do not have the shape of its target"
         ):
-            fp.Workload.from_groups(workload.domain, groups)
+            make_bound_workload(workload.domain, groups)
 
     def test_products_and_sets_are_those_of_each_group(self):
         groups = make_workload().groups
@@ -224,7 +224,7 @@ class TestColumns:
         workload = make_workload()
         for one in (workload, pickle.loads(pickle.dumps(workload))):
             assert_same(one, workload)
-            assert one.positions["own"] == workload.positions["own"]
+            assert one.groups.positions["own"] == workload.groups.positions["own"]
             for array in (one.groups.values, one.groups.variances, one["own"].variances):
                 with pytest.raises(ValueError, match="read-only"):
                     array[:1] = 0

@@ -8,7 +8,7 @@ from fractions import Fraction
 from fitplug.display import format_down, format_up
 from fitplug.errors import LedgerError, OverBudget
 from fitplug.files import LocalPlace
-from fitplug.ledger import Ledger
+from fitplug.ledger import Ledger, read_statement
 from fitplug.numeric import floor_written
 from fitplug.plan import Plan
 from fitplug_cli.render import read_release_record
@@ -79,7 +79,7 @@ def find_budget_warning(spec: Spec, plan: Plan) -> str | None:
         ledger_unit = ledger.bound_unit
         if ledger_unit is not None and ledger_unit.complete(plan.bound_unit) != plan.bound_unit:
             return None
-        left = ledger.statement()[0].left
+        left = read_statement(ledger)[0].left
     needed = compute_rho(plan)
     if Fraction(needed) <= left:
         return None

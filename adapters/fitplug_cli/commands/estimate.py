@@ -24,10 +24,12 @@ from fitplug.releases import (
     Release,
     estimate_quantiles,
     estimate_read,
+    find_ends,
+    find_moe,
     parse_quantile,
     read_combination,
 )
-from fitplug.workload import check_confidence, find_quantile
+from fitplug.workload import check_confidence, find_quantile, list_measure_rules
 from fitplug_cli.inputs import (
     NamedExpression,
     RegionOptions,
@@ -51,7 +53,9 @@ _SECONDS_PER_REPORT = 2.0
 
 
 def estimate(
-    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    folder: Annotated[
+        str, typer.Argument(help="Folder of a release, or its URL.", metavar="RELEASE")
+    ],
     expressions: Annotated[
         list[str] | None,
         typer.Argument(
@@ -168,7 +172,7 @@ def estimate_expressions(
     for k, estimate in zip(sums, estimates, strict=True):
         results[:2, k], approximate[k] = (estimate.value, estimate.std), estimate.approximate
         if not math.isnan(estimate.value):
-            results[2:, k] = estimate.find_moe(width), *estimate.find_ends(width)
+            results[2:, k] = find_moe(estimate, width), *find_ends(estimate, width)
     return Estimates(
         expressions=[expression for _, expression in pairs],
         region_column=None if regions is None else _name_region_column(regions),
@@ -218,7 +222,7 @@ def _counts_all_rows(release: Release) -> bool:
     """Return whether a release counted every row once and divided no values."""
     if release.limited != "declared" or release.rows is not None or release.outside:
         return False
-    return not release.plan.workload.measure_rules
+    return not list_measure_rules(release.plan.workload)
 
 
 def _name_region_column(regions: Regions) -> str:

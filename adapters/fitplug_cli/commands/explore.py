@@ -16,7 +16,7 @@ from fitplug.display import format_delta, format_std_range, format_up
 from fitplug.errors import InputError
 from fitplug.files import LocalPlace
 from fitplug.plan import Plan, describe_gap, design as design_plan, price_groups
-from fitplug.workload import DEFAULT_CONFIDENCE, Workload
+from fitplug.workload import DEFAULT_CONFIDENCE, Workload, make_bound_workload
 from fitplug_cli.commands.budgets import open_ledger
 from fitplug_cli.files import PUBLIC, check_target, convert_write_errors
 from fitplug_cli.inputs import TARGETS_KEY
@@ -178,7 +178,7 @@ class SpecDesigner:
                 for entry, change in zip(entries, changes, strict=True)
             ]
         )
-        return Workload.from_groups(self._domain, workload.groups.rescale(factors**2))
+        return make_bound_workload(self._domain, workload.groups.rescale(factors**2))
 
     def _bound_rho(self, workload: Workload) -> tuple[float, float] | None:
         """Bound the least rho from the last plan, without a design.

@@ -23,7 +23,9 @@ _GROUP = "fitplug.exports"
 
 
 def export(
-    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    folder: Annotated[
+        str, typer.Argument(help="Folder of a release, or its URL.", metavar="RELEASE")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="New or empty folder to write.")],
     export_format: Annotated[
         str,

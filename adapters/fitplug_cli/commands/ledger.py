@@ -22,6 +22,7 @@ from fitplug.ledger import (
     Ledger,
     Stage,
     format_ledger_html,
+    read_statement,
     summarise_ledger,
 )
 from fitplug.numeric import ceil_float, ceil_written, floor_written
@@ -177,7 +178,7 @@ def show(
 
 def _print_page(ledger: Ledger) -> None:
     """Print the ledger as an HTML page."""
-    summary = summarise_ledger(*ledger.statement(), ledger.stages())
+    summary = summarise_ledger(*read_statement(ledger), ledger.stages())
     body = format_ledger_html(str(ledger.path), summary, len(summary.charges))
     head = f"{_HEAD}<title>{escape(ledger.path.name)}</title>"
     print(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>')
@@ -196,7 +197,7 @@ def _print_csv(ledger: Ledger, *, spreadsheet_safe: bool) -> None:
 
 def _print_tables(ledger: Ledger) -> None:
     """Print the budget, and a table of all charges."""
-    summary = summarise_ledger(*ledger.statement(), ledger.stages())
+    summary = summarise_ledger(*read_statement(ledger), ledger.stages())
     print_facts(*summary.facts)
     if not summary.charges:
         out.print("Nothing has been charged yet.")
@@ -222,7 +223,7 @@ def _shorten_path(path: str) -> str:
 
 def _print_json(ledger: Ledger) -> None:
     """Print the budget and all charges as one JSON object, with exact amounts."""
-    (budget, entries), stages = ledger.statement(), ledger.stages()
+    (budget, entries), stages = read_statement(ledger), ledger.stages()
     record = {
         "path": str(ledger.path),
         **_list_amounts(budget),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fitplug.counts import Tables
+from fitplug.counts import Tables, describe_source_rows, is_in_database
 from fitplug.errors import InputError, LedgerError, TablesError, WorkloadError
 from fitplug.families import list_names
 from fitplug.ledger import ChargeReference, Ledger
@@ -103,7 +103,7 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     if options.covered_by is None:
         return
     why = "person selects different rows in each count" if spec.data.person is not None else None
-    if spec.source.rows is not None:
+    if describe_source_rows(spec.source) is not None:
         why = "weight or where may select different rows"
     if spec.source.columns:
         why = "a column read under another name (from) may be another column"
@@ -224,7 +224,7 @@ def _publish_in_parts(
     if tables is not None:
         check_counts(spec, plan, tables, counts_file)
     print_row_rules(spec)
-    if tables is None and spec.source.is_in_database:
+    if tables is None and is_in_database(spec.source):
         if spec.source.person is not None:
             raise SpecError(
                 f"{spec.path}: a release in parts counts again when it is resumed, and a database "
@@ -259,7 +259,10 @@ def make_request(
     """
     return ReleaseRequest(
         plan,
-        CountedRows(spec.source.rows, "declared" if spec.data.person is None else "enforced"),
+        CountedRows(
+            describe_source_rows(spec.source),
+            "declared" if spec.data.person is None else "enforced",
+        ),
         ledger=ledger,
         covered_by=options.covered_by,
         what=f"{spec.path.name}: {list_names(spec.workload.names)}",
@@ -285,9 +288,10 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             f"{counts_file} was counted {actual}, but {spec.path} counts {wanted}. Count again "
             "with this spec."
         )
-    if spec.source.rows != tables.rows:
+    if describe_source_rows(spec.source) != tables.rows:
         wanted, actual = (
-            rows or "each row counts once" for rows in (spec.source.rows, tables.rows)
+            rows or "each row counts once"
+            for rows in (describe_source_rows(spec.source), tables.rows)
         )
         raise TablesError(
             f"{counts_file} was counted with other rules ({actual}) than {spec.path} ({wanted}). "

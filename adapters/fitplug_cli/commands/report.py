@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fitplug.counts import describe_source_rows
 from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
 from fitplug.numeric import floor_written
@@ -80,7 +81,7 @@ def report(
             plan,
             delta=delta,
             limited=limited,
-            rows=None if spec is None else spec.source.rows,
+            rows=None if spec is None else describe_source_rows(spec.source),
             about=None if spec is None else spec.about.about,
             display=None if spec is None else spec.output.display_request,
             compare=full or as_json or output is not None,

@@ -47,7 +47,9 @@ _DIGITS = 3
 
 
 def show(
-    folder: Annotated[str, typer.Argument(help="Folder of a release, or its URL.", metavar="OUT")],
+    folder: Annotated[
+        str, typer.Argument(help="Folder of a release, or its URL.", metavar="RELEASE")
+    ],
     table: Annotated[
         str | None,
         typer.Argument(

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fitplug.families import list_names
 from fitplug.releases import Release, TruncationLoss, estimate_truncation
-from fitplug.workload import check_confidence
+from fitplug.workload import check_confidence, describe_apart
 from fitplug_cli.options import ConfidenceOption, JsonOption, QuietOption
 from fitplug_cli.render import out, print_json, print_table, set_up_output
 from fitplug_cli.render.facts import format_percent
@@ -72,7 +72,9 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
         InputError: If the coarse count is within a few stds of zero.
     """
     low, high = lost.share_interval(confidence)
-    limit, whole = (f"{unit.records}{{}}{unit.apart}" for unit in (lost.kept_unit, lost.whole_unit))
+    limit, whole = (
+        f"{unit.records}{{}}{describe_apart(unit)}" for unit in (lost.kept_unit, lost.whole_unit)
+    )
     table = Table(box=None)
     table.add_column("rows")
     for column in ("estimate", "std", "lower", "upper"):
@@ -89,7 +91,8 @@ def print_truncation(lost: TruncationLoss, confidence: float) -> None:
     print_table(table)
     out.print(f"Each interval holds at {100 * confidence:g}% confidence.")
     unit = lost.whole_unit
-    apart = f" ({unit.apart.removeprefix(', ')})" if unit.apart else ""
+    words = describe_apart(unit).removeprefix(", ")
+    apart = f" ({words})" if words else ""
     out.print(f"Neither release counts more than {unit.records} rows per person{apart}.")
     if lost.apart:
         out.print(

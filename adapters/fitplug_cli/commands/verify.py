@@ -13,7 +13,7 @@ import typer
 from fitplug.display import format_down, format_up
 from fitplug.errors import FitplugError, InputError, LedgerError
 from fitplug.files import LocalPlace
-from fitplug.ledger import Ledger
+from fitplug.ledger import Ledger, read_statement
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_cost
 from fitplug.releases import (
@@ -120,7 +120,7 @@ def _verify_release(location: str) -> str:
     release = Release.load(location)
     release.verify()
     groups = release.plan.workload
-    sums = f"{release.plan.answer_count:,} noisy sums"
+    sums = f"{release.plan.noise.answers:,} noisy sums"
     return f"the {len(groups.names):,} Parquet tables follow from the {sums}"
 
 
@@ -173,7 +173,7 @@ def _format_csv(table: Any, spreadsheet_safe: bool) -> bytes:
 
 def _verify_ledger(path: Path) -> str:
     ledger = Ledger(path)
-    budget, entries = ledger.statement()
+    budget, entries = read_statement(ledger)
     spent, left = format_up(ceil_float(budget.spent)), format_down(ledger.remaining)
     return f"{len(entries):,} charges, unaltered: rho = {spent} spent, {left} left"
 

@@ -23,7 +23,7 @@ from fitplug.releases import (
     choose_method,
     describe_planned_population,
 )
-from fitplug.workload import ReplaceOne
+from fitplug.workload import ReplaceOne, allows_any_rows, list_measure_rules
 from fitplug_cli.render.json_records import compute_rho
 from fitplug_cli.render.record_limits import Limit, compare_limits
 
@@ -217,7 +217,7 @@ class Facts:
     @property
     def even_note(self) -> str | None:
         """Why there is no chart of the profile; None if there is one."""
-        structure = self.plan.structure
+        structure = self.plan.strategy.structure
         if structure.asymmetric and not structure.profile_attributes:
             return "This plan bounds the cost of every cell by rho and does not compute it by cell."
         if self.profile[-1] < _EVEN:
@@ -229,7 +229,7 @@ class Facts:
     @property
     def measure_note(self) -> str:
         """How the cells of measures are charged; empty without measures."""
-        if not self.plan.workload.measure_rules:
+        if not list_measure_rules(self.plan.workload):
             return ""
         return (
             "A row's value counts partly at each bound of its measure, so no value costs more "
@@ -256,7 +256,7 @@ class Facts:
         """Why no further count is free although cells cost different amounts."""
         if self.plan.has_coverage:
             return "No further count is free, because rows in no table already cost all of rho."
-        if self.plan.unit.is_of_records:
+        if allows_any_rows(self.plan.unit):
             return "The unused budget is too small for further counts by one attribute."
         return (
             "No further count is free in this unit of privacy, because a person's other rows may "
@@ -267,20 +267,20 @@ class Facts:
     def free_counts(self) -> tuple[FreeCounts, ...]:
         """The free counts by each attribute. Each is free alone, not all together."""
         plan = self.plan
-        if not plan.unit.is_of_records or plan.has_coverage:
+        if not allows_any_rows(plan.unit) or plan.has_coverage:
             return ()  # a person may also have rows in other cells
         slack = plan.unused_budget()
         counts: list[FreeCounts] = []
         if slack.ndim != len(plan.domain.names):  # more attributes than an array has axes
             return ()
-        for name in plan.structure.profile_attributes:
+        for name in plan.strategy.structure.profile_attributes:
             if get_codec(plan.domain[name]).quantities:
                 continue  # no query counts rows at a bound of a measure
             axis = plan.domain.names.index(name)
             others = tuple(i for i in range(slack.ndim) if i != axis)
             left = slack.min(axis=others)
             # All k rows of a person may be in one cell, whose count costs k^2 over its variance.
-            k = plan.structure.changes
+            k = plan.strategy.structure.changes
             stds = k / np.sqrt(left[left > _SLACK * plan.privacy_cost**2])
             if len(stds):
                 counts.append(
@@ -322,7 +322,7 @@ def collect_facts(
 
 
 def _collect_groups(plan: Plan) -> tuple[Group, ...]:
-    structure = plan.structure
+    structure = plan.strategy.structure
     used = plan.strategy.upper_variances(plan.noise_std) / (plan.scale * structure.targets)
     tight = np.where(used >= _BINDING, structure.repeats, 0.0)
     binding = np.add.reduceat(tight, structure.row_starts[:-1]).astype(int)
@@ -340,8 +340,8 @@ def _collect_groups(plan: Plan) -> tuple[Group, ...]:
 
 def _compare_usual(plan: Plan, mechanism: _Mechanism) -> UsualMechanism:
     """Compute the rho of a mechanism over the plan's."""
-    structure, name = plan.structure, mechanism.name
-    if not plan.unit.is_of_records:
+    structure, name = plan.strategy.structure, mechanism.name
+    if not allows_any_rows(plan.unit):
         return UsualMechanism(name, None, "not computed for this unit of privacy")
     if mechanism.needs_one_unit and len(set(plan.workload.groups.list_quantities())) > 1:
         return UsualMechanism(name, None, "needs answers in the same units")

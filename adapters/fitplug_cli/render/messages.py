@@ -29,7 +29,7 @@ from fitplug.releases import (
     describe_rows_outside,
     name_population,
 )
-from fitplug.workload import DEFAULT_CONFIDENCE, Workload
+from fitplug.workload import DEFAULT_CONFIDENCE, Workload, list_measure_rules
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.json_records import build_preview_record, read_release_record
 from fitplug_opendp.csv_tables import neutralise
@@ -63,7 +63,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
     print_facts(describe_not_counted(plan), *describe_coverage(plan))
-    for rule in plan.workload.measure_rules:
+    for rule in list_measure_rules(plan.workload):
         out.print(rule)
 
 
@@ -114,8 +114,8 @@ def _format_share(share: Ratio, confidence: float) -> list[str]:
 def _list_details(plan: Plan) -> list[tuple[str, str]]:
     """List how rho adds up over a person's rows, the lower bound, and the counts needed."""
     details = []
-    if (k := plan.structure.changes) > 1:
-        rho_of_record = ceil_float(plan.rho_exact * plan.compare_records(1) ** 2)
+    if (k := plan.strategy.structure.changes) > 1:
+        rho_of_record = ceil_float(plan.rho_exact * plan.strategy.structure.compare_records(1) ** 2)
         details.append(("", f"{k:,} rows per person cost {k**2:,} x {format_up(rho_of_record)}"))
     cost = f"rho = {format_up(plan.rho, 6)}; " if plan.objective.plain else ""
     details.append(("optimality", cost + plan.certificate))

@@ -25,6 +25,7 @@ from fitplug.display import (
     shorten,
 )
 from fitplug.plan import describe_overstatement, describe_public_totals
+from fitplug.workload import list_measure_rules
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor, format_percent
 from fitplug_cli.render.messages import describe_coverage, describe_not_counted
 from fitplug_cli.render.record_limits import explain_limits
@@ -71,7 +72,7 @@ def render_page(facts: Facts, warning: str | None = None) -> str:
         public=describe_public_totals(facts.plan),
         overstated=describe_overstatement(facts.plan),
         plan=facts.plan,
-        rules=facts.plan.workload.measure_rules,
+        rules=list_measure_rules(facts.plan.workload),
         not_counted=[
             describe_not_counted(facts.plan, facts.limited),
             *describe_coverage(facts.plan),

@@ -9,7 +9,7 @@ from fitplug.numeric import ceil_float
 from fitplug.plan import Plan
 from fitplug.privacy import epsilon_at
 from fitplug.releases import Limited
-from fitplug.workload import AddRemove
+from fitplug.workload import AddRemove, allows_any_rows
 from fitplug_cli.render.json_records import compute_rho
 
 _SHOWN = (1, 2, 3, 5, 10)
@@ -63,7 +63,7 @@ def _price_limit(plan: Plan, delta: float, records: int) -> Limit:
 
 def keeps_records_apart(plan: Plan) -> bool:
     """Return whether the plan's unit keeps a person's rows in different cells or periods."""
-    return isinstance(plan.unit, AddRemove) and not plan.unit.is_of_records
+    return isinstance(plan.unit, AddRemove) and not allows_any_rows(plan.unit)
 
 
 def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tuple[str, ...]:

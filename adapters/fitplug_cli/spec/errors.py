@@ -133,6 +133,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     Raises:
         SpecError: If the file cannot be read or is not valid TOML.
     """
+    if path.suffix in (".csv", ".parquet") and path.is_file():
+        raise SpecError(f"{path} holds data. Create a spec from it with `fitplug init {path}`.")
     text = read_text(path, "spec file", "a TOML file", SpecError)
     try:
         tables, exact = tomllib.loads(text), tomllib.loads(text, parse_float=Decimal)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import Source, check_weight, name_person
+from fitplug.counts import Source, check_weight, list_person_columns, make_filters, name_person
 from fitplug.domain import Domain, get_codec
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -20,6 +20,7 @@ from fitplug.workload import (
     UnboundQueryGroup,
     Unit,
     Workload,
+    check_unit,
     queries,
     ranges,
     read_unit,
@@ -343,19 +344,21 @@ def _find_wrong_query(domain: Domain, groups: Sequence[UnboundQueryGroup]) -> st
 
 def _check_rows(source: Source, workload: Workload) -> None:
     """Raise FitplugError for columns of [data] that conflict with the workload."""
-    for name in source.person_columns:
+    for name in list_person_columns(source):
         if name in workload.attributes:
             raise SpecError(
                 f"person = {name!r} identifies people, so no query may use it. Remove it from "
                 "the queries, or name another column."
             )
-    check_weight(source.weight, source.filters, workload.attributes, source.person_columns)
+    check_weight(
+        source.weight, make_filters(source.where), workload.attributes, list_person_columns(source)
+    )
 
 
 def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     """Read the unit of privacy and check it against [domain] and [data]."""
-    unit, person = read_unit(document.privacy.unit), source.person_columns
-    unit.check_domain(workload.domain)
+    unit, person = read_unit(document.privacy.unit), list_person_columns(source)
+    check_unit(unit, workload.domain)
     if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
             f"with a person ({name_person(person)}), replacing a row may change the exact totals "

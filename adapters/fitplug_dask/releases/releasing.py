@@ -13,7 +13,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fitplug.counts import Source, Tables, choose_limit
+from fitplug.counts import Source, Tables, choose_limit, describe_source_rows, read_source
 from fitplug.display import Progress, choose_report
 from fitplug.errors import FitplugError, InputError
 from fitplug.families import PART
@@ -183,7 +183,7 @@ def release_source(
     check_client(client)
     check_libraries()
     report = choose_report(progress, "drawing noise")
-    source = data if isinstance(data, Tables) else Source.of(data)
+    source = data if isinstance(data, Tables) else read_source(data)
     request = ReleaseRequest(plan, describe_data(source), **charge)
     extras = ReleaseFiles(**(files or {}))
     if folder is not None:
@@ -261,4 +261,6 @@ def describe_data(data: Source | Tables) -> CountedRows:
     """Say which rows are released, before they are counted."""
     if isinstance(data, Tables):
         return CountedRows.from_tables(data)
-    return CountedRows(data.rows, "declared" if data.person is None else "enforced")
+    return CountedRows(
+        describe_source_rows(data), "declared" if data.person is None else "enforced"
+    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import AttributeSet, Source, Tables
+from fitplug.counts import AttributeSet, Source, Tables, read_source
 from fitplug.domain import ValueLookup
 from fitplug.errors import FitplugError, InputError
 from fitplug.ledger import ReleaseCharges, StagedCharge
@@ -275,7 +275,7 @@ class Series:
             counted = data()
             check_are_tables(counted)
             return counted
-        source, wanted = Source.of(data), (self.plan.domain, self.tables)
+        source, wanted = read_source(data), (self.plan.domain, self.tables)
         if source.person is None:
             return count(source, wanted)
         return count(source, wanted, unit=self.plan.unit)

@@ -26,12 +26,12 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
         return Release(  # `\label{line:release}`
             plan=plan,
             answers=np.asarray(answers, dtype=np.int64),
-            rho=noise.map(upper_sensitivity(plan, plan.structure.changes)),
+            rho=noise.map(upper_sensitivity(plan, plan.strategy.structure.changes)),
             noise_scale=float(scale),
         )
 
     answer = _make_answers(input_domain, input_metric, plan)
-    if plan.structure.public_size:  # `\label{line:public}`
+    if plan.strategy.structure.public_size:  # `\label{line:public}`
 
         def release_with_totals(data):
             exact, size = (answer(data), plan.strategy.size)
@@ -74,7 +74,7 @@ def check_unit_is_measurable(unit):
     if isinstance(unit, ReplaceOne):
         if unit.within:  # `\label{line:within}`
             raise BudgetError(...)
-    elif not unit.is_of_records:  # `\label{line:records}`
+    elif not allows_any_rows(unit):  # `\label{line:records}`
         raise BudgetError(...)
 
 
@@ -137,7 +137,7 @@ def make_answers_from_counts(domain, metric, plan):
         raise ValueError(...)
     if isinstance(plan.unit, ReplaceOne):
         raise ValueError(...)
-    if plan.structure.shares > 1:  # `\label{line:shares}`
+    if plan.strategy.structure.shares > 1:  # `\label{line:shares}`
         raise ValueError(...)
     attributes = _find_vector_attributes(domain, plan)
 

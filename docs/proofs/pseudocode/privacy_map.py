@@ -18,7 +18,7 @@ def make_gaussian(dp, size, std):
 
 def upper_sensitivity(plan, records):
     return ceil_float(
-        plan.compare_records(records) * Fraction(plan.strategy.sensitivity)  # `\label{line:ceil}`
+        plan.strategy.structure.compare_records(records) * Fraction(plan.strategy.sensitivity)  # `\label{line:ceil}`
     )
 
 
@@ -29,12 +29,12 @@ def check_sampler_once(noise_std):
     _check_power_of_two(max(0, round(math.log2(noise_std))))
 
 
-# fitplug.plan.plan_record
+# fitplug.families.base.structure
 
 
-class PlanRecord:
+class Structure:
     def compare_records(self, records):
-        return Fraction(records, self.structure.changes)  # `\label{line:changes}`
+        return Fraction(records, self.changes)  # `\label{line:changes}`
 
 
 # fitplug.families.base.strategy

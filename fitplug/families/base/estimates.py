@@ -88,7 +88,7 @@ def find_block_rows(
 ) -> BlockRows:
     """Find the rows of a combination in the bases of the blocks that it uses."""
     structure = strategy.structure
-    number = structure.workload.positions
+    number = structure.workload.groups.positions
     rows: dict[int, FloatArray] = {}
     errors: dict[int, FloatArray] = {}
     for name, given in coefficients.items():
@@ -208,7 +208,7 @@ class Boxes:
     ) -> None:
         self._strategy = strategy
         structure = strategy.structure
-        positions = structure.workload.positions
+        positions = structure.workload.groups.positions
         listed = [
             (k, positions[name], product)
             for k, one in enumerate(combinations)

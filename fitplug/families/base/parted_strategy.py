@@ -332,7 +332,7 @@ class Estimates(Mapping[str, AnyArray]):
         self._splits: dict[int, Mapping[int, AnyArray]] = {}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._workload.positions
+        return name in self._workload.groups.positions
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -347,7 +347,7 @@ class Estimates(Mapping[str, AnyArray]):
         return len(self._workload.names)
 
     def __getitem__(self, name: str) -> FloatArray:
-        g = self._workload.position(name)
+        g = self._workload.groups.find_position(name)
         return self._latest.remember(("group", g), lambda: self._estimate_group(g))
 
     def _estimate_group(self, g: int) -> FloatArray:

@@ -32,6 +32,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 
 import numpy as np
@@ -48,7 +49,16 @@ from fitplug.numeric import (
     frozen_property,
     to_positions,
 )
-from fitplug.workload import ArraysByGroup, Factor, QueryGroup, Unit, Workload
+from fitplug.workload import (
+    ArraysByGroup,
+    Factor,
+    QueryGroup,
+    Unit,
+    Workload,
+    build_rows,
+    count_changes,
+    select_public,
+)
 
 TWO_CHANGES = "design for fp.AddRemove(records=2), which also protects one row that is replaced"
 """What to do where neighbours replace a record and the workload is too large for this."""
@@ -162,7 +172,7 @@ class Structure(ABC):
 
         They are attributes that queries use, in the domain's order.
         """
-        return self.unit.select_public(self.workload.attributes)
+        return select_public(self.unit, self.workload.attributes)
 
     @property
     def public_size(self) -> int:
@@ -202,7 +212,11 @@ class Structure(ABC):
     @property
     def changes(self) -> int:
         """How often neighbours differ by the same difference: k for k records added or removed."""
-        return self.unit.changes
+        return count_changes(self.unit)
+
+    def compare_records(self, records: int) -> Fraction:
+        """Compute Delta of a person with so many rows anywhere, divided by Delta in the unit."""
+        return Fraction(records, self.changes)
 
     @cached_property
     def shares(self) -> int:
@@ -343,7 +357,7 @@ class Structure(ABC):
     def build_rows(self, group: int, attributes: Sequence[str]) -> FloatArray:
         """Build a group's rows over the cells of some dense attributes that hold all it uses."""
         collapsed = _collapse(self.workload.groups[group], self.dense)
-        return self.workload.rows(collapsed, attributes)
+        return build_rows(self.workload, collapsed, attributes)
 
     def build_measured_rows(self, block: int, group: int) -> FloatArray:
         """Build what a block with a basis of queries measures of a group's rows.

@@ -28,7 +28,14 @@ from fitplug.families.base.tree_shape import is_tree
 from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.numeric import FloatArray, IntArray, frozen_property
-from fitplug.workload import ONE_RECORD, Factor, QueryGroup, Workload, read_target
+from fitplug.workload import (
+    ONE_RECORD,
+    Factor,
+    QueryGroup,
+    Workload,
+    make_bound_workload,
+    read_target,
+)
 
 MOST_GROUPS, MOST_ANSWERS = 4000, 2**24
 """The most groups of an unfolded workload, and the most cells, so that no group need be cut."""
@@ -264,7 +271,7 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
             groups.append(_unfold_part(f"{len(groups)}", group, by_name, *part))
             if len(groups) > MOST_GROUPS:
                 return None
-    unfolded = Workload.from_groups(domain, groups)
+    unfolded = make_bound_workload(domain, groups)
     names = (*symmetric, *(name for name, *_ in children))
     subsets = find_workload_subsets(unfolded, names)
     of_parents = MatrixStructure(unfolded, ONE_RECORD, names, subsets)

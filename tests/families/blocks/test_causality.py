@@ -13,6 +13,7 @@ import fitplug as fp
 from fitplug.domain import get_shape
 from fitplug.errors import BudgetError, FitplugError, InputError
 from fitplug.families import build_dense_strategy, date_answers, date_queries, is_causal
+from fitplug.workload import build_rows
 from tests.helpers.exact import rationals, solve_left
 
 T = 6
@@ -105,7 +106,7 @@ def test_what_is_drawn_gives_the_planned_variances(name):
     count = plan.domain["MONTH"].size
     names = plan.workload.attributes
     for group in plan.workload.groups:
-        W = plan.workload.rows(group, names)
+        W = build_rows(plan.workload, group, names)
         known = date_queries(group, "MONTH", count).ravel()
         variances = plan.variances[group.name].ravel()
         for t in range(count):
@@ -126,7 +127,7 @@ def test_later_answers_have_no_weight_exactly():
     assert sorted(dates) == list(range(T))
     exact_rows = rationals(A)
     for group in plan.workload.groups:
-        W = plan.workload.rows(group, ("MONTH",))
+        W = build_rows(plan.workload, group, ("MONTH",))
         known = date_queries(group, "MONTH", T)
         for row, date, variance in zip(
             rationals(W), known, plan.variances[group.name], strict=True
@@ -172,7 +173,7 @@ def test_a_period_that_is_asked_for_by_itself_alone_is_told_apart():
         domain, [fp.marginal("MONTH", "REGION", variance=1.0), fp.marginal("REGION", variance=4.0)]
     )
     usual, plan = fp.design(workload), fp.design(workload, periods="MONTH")
-    assert usual.structure.dense == ()
+    assert usual.strategy.structure.dense == ()
     assert plan.causal_attributes == ("MONTH",)
     assert plan.rho == pytest.approx(usual.rho, rel=2e-4)
 

@@ -100,7 +100,9 @@ class TestTheOptimum:
         noise = np.sqrt(1 / (strategy.unit_variances / dense.targets).max())
         assert bound <= plan.privacy_cost
         assert plan.lower_bound <= strategy.sensitivity / noise <= bound * 1.002
-        duals = Duals(*spread_weights(structure, dense, plan.p, plan.q), NO_FRAME)
+        duals = Duals(
+            *spread_weights(structure, dense, plan.proof.duals.p, plan.proof.duals.q), NO_FRAME
+        )
         spread = certify_bound(dense, Objective(), 1.0, duals)
         assert spread == pytest.approx(plan.lower_bound, rel=1e-6)
 
@@ -294,7 +296,7 @@ def design_some(workload: fp.Workload, unit: fp.ReplaceOne) -> fp.Plan:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shape, "MOST_PAIRS", 0)
         plan = fp.design(workload, unit=unit)
-    assert plan.structure.named is not None
+    assert plan.strategy.structure.named is not None
     return plan
 
 
@@ -320,16 +322,19 @@ class TestSomePairs:
         rng = np.random.default_rng(600 + seed)
         workload, unit, structure = draw_workload(rng, symmetric)
         plan, pairs = design_some(workload, unit), structure.pairs
-        ends = pairs.find_ends(plan.structure.named)
+        ends = pairs.find_ends(plan.strategy.structure.named)
         numbers = pairs.sum_weights(np.arange(pairs.count) + 1.0).astype(int)
         numbers[:, np.arange(pairs.nodes), np.arange(pairs.nodes)] //= 2
         for _ in range(4):
-            p, q = rng.exponential(size=len(plan.p)) ** 3, rng.exponential(size=len(plan.q))
+            p, q = (
+                rng.exponential(size=len(plan.proof.duals.p)) ** 3,
+                rng.exponential(size=len(plan.proof.duals.q)),
+            )
             at = numbers[ends.moves, ends.first, ends.second] - 1
             spread = np.bincount(at, p, pairs.count)
             some, every = (
                 certify_bound(own, Objective(), 1.0, Duals(weights, q, NO_FRAME))
-                for own, weights in ((plan.structure, p), (structure, spread))
+                for own, weights in ((plan.strategy.structure, p), (structure, spread))
             )
             assert some == pytest.approx(every, rel=1e-3)
             assert every <= some * (1 + 1e-9)
@@ -348,7 +353,7 @@ class TestSomePairs:
         domain = fp.Domain({"age": fp.Integers(0, 4), "state": ["1", "2"]})
         groups = [fp.queries({"state": "prefix", "age": "prefix"}, std=2.0)]
         plan = design_some(fp.Workload(domain, groups), fp.ReplaceOne(within=("state",)))
-        structure = replace(plan.structure, named=edit(plan.structure.named))
+        structure = replace(plan.strategy.structure, named=edit(plan.strategy.structure.named))
         forged = replace(plan, strategy=replace(plan.strategy, structure=structure))
         with pytest.raises(fp.PlanError):
             forged.verify()
@@ -362,7 +367,7 @@ class TestSomePairs:
         domain = fp.Domain({"age": fp.Integers(0, 4), "state": ["1", "2"]})
         groups = [fp.queries({"state": "prefix", "age": "prefix"}, std=2.0), fp.total(std=1.0)]
         plan = fp.design(fp.Workload(domain, groups), unit=REPLACE, tolerance=0.05)
-        assert type(plan.structure) is ProductPairStructure
+        assert type(plan.strategy.structure) is ProductPairStructure
         plan.verify()
         with pytest.raises(fp.DesignError, match="no room"):
             fp.design(prefixes(5), unit=REPLACE)  # one attribute is not a product
@@ -389,8 +394,8 @@ class TestSomePairs:
         each, search, _ = done[-1]
         assert sum(work[:-1]) < total / 4
         assert sum(work) <= total / 4 + each + search
-        assert plan.iterations < whole.iterations
-        assert (plan.ended, "raise max_iterations" in plan.status) == ("exhausted", True)
+        assert plan.proof.iterations < whole.proof.iterations
+        assert (plan.proof.ended, "raise max_iterations" in plan.status) == ("exhausted", True)
         assert plan.lower_bound <= whole.privacy_cost <= plan.privacy_cost * (1 + 1e-3)
         plan.verify()
 
@@ -480,8 +485,8 @@ class TestRegionsThatNoQueryTellsApart:
     def test_pairs_that_are_named_are_of_one_region(self, monkeypatch):
         monkeypatch.setattr(shape, "MOST_PAIRS", 1)
         plan = fp.design(self.ask(9, [(0, 5), (6, 8)]), unit=self.UNIT)
-        assert isinstance(plan.structure, PairStructure)
-        years = plan.structure.regions[plan.structure.named.cells]
+        assert isinstance(plan.strategy.structure, PairStructure)
+        years = plan.strategy.structure.regions[plan.strategy.structure.named.cells]
         assert (years[:, 0] == years[:, 1]).all()
         assert plan.strategy.sensitivity_squared == measure_cost(plan)
         plan.verify()
@@ -489,7 +494,7 @@ class TestRegionsThatNoQueryTellsApart:
     def test_many_of_them_have_the_optimum(self):
         plan = fp.design(self.ask(10_000, [(0, 4_999), (5_000, 9_999)]), unit=self.UNIT)
         few = fp.design(self.ask(2, [(0, 0), (1, 1)]), unit=self.UNIT)
-        assert isinstance(plan.structure, PairStructure)
+        assert isinstance(plan.strategy.structure, PairStructure)
         assert plan.rho == pytest.approx(few.rho, rel=3e-4)
 
 

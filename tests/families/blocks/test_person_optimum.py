@@ -100,7 +100,7 @@ def test_states_are_not_crossed_with_ages(unit):
         fp.marginal("state", std=5.0),
     ]
     plan = fp.design(fp.Workload(domain, queries), unit=unit, tolerance=1e-3)
-    assert plan.structure.cells == 100
+    assert plan.strategy.structure.cells == 100
     assert plan.gap < 1e-3
 
 

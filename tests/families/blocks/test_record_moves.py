@@ -182,7 +182,7 @@ def test_thirty_attributes_are_designed_for(tmp_path):
     unit = fp.ReplaceOne(within=("x0",))
     plan = fp.design(workload, unit=unit)
     plan.verify()
-    assert plan.structure.public_attributes == ("x0",)
+    assert plan.strategy.structure.public_attributes == ("x0",)
     assert plan.gap < 0.004
     assert plan.overstatement < plan.gap
     assert plan.rho < fp.design(workload, unit=fp.AddRemove(records=2)).rho * 0.52
@@ -192,10 +192,10 @@ def test_thirty_attributes_are_designed_for(tmp_path):
     again.verify()
     assert again.digest == plan.digest
     assert again.gap == plan.gap
-    np.testing.assert_array_equal(again.structure.moves, plan.structure.moves)
-    sets = plan.structure.named
+    np.testing.assert_array_equal(again.strategy.structure.moves, plan.strategy.structure.moves)
+    sets = plan.strategy.structure.named
     for labels in (sets.labels[:, :, 1:], sets.labels * 2):
-        structure = replace(plan.structure, named=replace(sets, labels=labels))
+        structure = replace(plan.strategy.structure, named=replace(sets, labels=labels))
         changed = replace(plan, strategy=replace(plan.strategy, structure=structure))
         with pytest.raises(fp.PlanError, match="not sets of attributes"):
             changed.verify()
@@ -214,7 +214,7 @@ def test_moves_along_eighteen_attributes_are_tried():
     plan.verify()
     assert plan.overstatement == 0
     assert plan.gap <= plan.tolerance
-    structure = plan.structure
+    structure = plan.strategy.structure
     assert isinstance(structure, MoveStructure)
     assert len(structure.moves) < 1000
     # The costliest is none of those that the design has tried.
@@ -239,7 +239,7 @@ def test_releases_keep_the_public_totals():
     domain = build_domain([2, 3] * 8)
     workload = fp.Workload(domain, [fp.marginals(domain, ways=2, std=2.0)])
     plan = fp.design(workload, unit=fp.ReplaceOne(within=("x1",)), tolerance=0.05)
-    assert isinstance(plan.structure, MoveStructure)
+    assert isinstance(plan.strategy.structure, MoveStructure)
     cells = np.random.default_rng(2).integers(0, domain.shape, (4000, 16))
     tables = {
         names: np.histogramdd(

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 import fitplug as fp
 from fitplug.certify import certify_dense_bound
 from fitplug.domain import get_shape
+from fitplug.families import Duals, certify_bound
 from fitplug.families.analysis import analyse_structure as structure
 from fitplug.families.base.contrasts import build_contrasts
 from tests.helpers.exact import assert_exact, full_strategy, rationals, solve_left
@@ -48,7 +49,9 @@ class TestTheSameOptimum:
         over = p.reshape([mixed.domain[n].size if n in s.dense else 1 for n in names])
         spread_p = np.broadcast_to(over, mixed.shape).ravel() * s.cells / mixed.cell_count
         whole = certify_dense_bound(mixed.matrix(), mixed.targets(), spread_p, spread_q)
-        assert plan.lower_bound_at(p, q) == pytest.approx(whole, rel=1e-9)
+        assert certify_bound(s, plan.objective, plan.scale, Duals(p, q)) == pytest.approx(
+            whole, rel=1e-9
+        )
 
     @given(st.integers(0, 2**32 - 1))
     @pytest.mark.slow
@@ -199,7 +202,7 @@ class TestFarTooLargeToEnumerate:
         assert plan.privacy_cost**2 == pytest.approx(alpha, rel=3e-5)
         assert plan.gap <= 1e-5
         assert plan.domain.size == n**d
-        assert plan.iterations <= 20
+        assert plan.proof.iterations <= 20
 
     def test_a_plan_for_a_thousand_tables_is_saved_and_verified(self, tmp_path):
         plan = fp.design(all_marginals([5] * 18, 3))
@@ -242,14 +245,14 @@ class TestCellBudgets:
         workload = all_marginals([3, 4], 2)
         budgets = np.array([[1.0], [2], [3]])
         plan = fp.design(workload, cell_budgets=budgets, tolerance=1e-6)
-        assert plan.structure.dense == ("a0",)
+        assert plan.strategy.structure.dense == ("a0",)
         assert (plan.profile() <= budgets).all()
         other = fp.design(dense(workload), cell_budgets=np.repeat([1.0, 2, 3], 4), tolerance=1e-6)
         assert plan.scale == pytest.approx(other.scale, rel=1e-5)
 
     def test_equal_ones_leave_it_symmetric(self):
         plan = fp.design(all_marginals([3, 4], 2), cell_budgets=np.full((3, 1), 2.0))
-        assert plan.structure.dense == ()
+        assert plan.strategy.structure.dense == ()
         assert plan.privacy_cost**2 <= 2.0
         assert plan.unused_budget().shape == (1, 1)
 

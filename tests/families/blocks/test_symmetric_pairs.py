@@ -104,7 +104,7 @@ def test_the_optimum_is_that_of_all_pairs_of_cells(unit, seed):
     plan.verify()
     assert plan.gap <= plan.tolerance
     names = workload.attributes
-    symmetric = plan.structure
+    symmetric = plan.strategy.structure
     dense = tell_all_cells_apart(workload, unit)
     # The same bound, with the weight of each set of attributes spread over its pairs of cells.
     pairs = dense.pairs
@@ -113,8 +113,8 @@ def test_the_optimum_is_that_of_all_pairs_of_cells(unit, seed):
     differ = cells[first] != cells[second]
     position = {int(a): bit for bit, a in enumerate(symmetric.free)}
     number = sum(differ[:, a].astype(int) << bit for a, bit in position.items()) - 1
-    p = plan.p[number] / np.bincount(number, minlength=len(plan.p))[number]
-    q = np.repeat(plan.q / symmetric.repeats, symmetric.repeats.astype(int))
+    p = plan.proof.duals.p[number] / np.bincount(number, minlength=len(plan.proof.duals.p))[number]
+    q = np.repeat(plan.proof.duals.q / symmetric.repeats, symmetric.repeats.astype(int))
     spread = certify_bound(dense, Objective(), 1.0, Duals(p, q, NO_FRAME))
     assert spread == pytest.approx(plan.lower_bound, rel=1e-6)
     assert plan.lower_bound <= plan.privacy_cost
@@ -170,7 +170,7 @@ def test_releases_are_exact_where_totals_answer_and_unbiased_elsewhere(unit, tmp
     spread = np.std([one.estimate({"bc": np.eye(3, 4)}).value for one in drawn])
     assert part.std == pytest.approx(spread, rel=0.25)
     totals = {(): x.sum(), ("b",): x.sum(axis=(0, 2)), ("a", "b"): x.sum(axis=2)}
-    public = plan.structure.public_attributes
+    public = plan.strategy.structure.public_attributes
     assert public == tuple(name for name in ("a", "b") if name in unit.within)
     np.testing.assert_array_equal(release.public_totals, totals[public])
     plan.save(tmp_path / "plan.npz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from fractions import Fraction
 
@@ -20,7 +19,7 @@ from fitplug.files import write_with_digest
 from fitplug.testing.plans import find_least_cost, measure_cost
 from tests.helpers.dense_pairs import list_differences, list_pairs
 from tests.helpers.exact import full_strategy, least_variance, rationals
-from tests.helpers.plans import describe, draw_product_workload
+from tests.helpers.plans import describe, draw_product_workload, replace_duals
 
 ACCURACY = 1e-6
 """Relative, of the interior-point solver."""
@@ -31,7 +30,7 @@ def design_pairs(workload, unit, **keywords):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_blocks, "MOST_PAIR_CELLS", 0)
         plan = fp.design(workload, unit=unit, **keywords)
-    assert isinstance(plan.structure, ProductPairStructure)
+    assert isinstance(plan.strategy.structure, ProductPairStructure)
     return plan
 
 
@@ -89,7 +88,9 @@ def check_claims(workload, unit, rng):
     assert plan.privacy_cost >= least * (1 - ACCURACY)
     for _ in range(10):
         duals = pack_pair_duals(draw_duals(plan, rng))
-        assert certify_bound(plan.structure, Objective(), 1.0, duals) <= least * (1 + ACCURACY)
+        assert certify_bound(plan.strategy.structure, Objective(), 1.0, duals) <= least * (
+            1 + ACCURACY
+        )
 
 
 def check_cost(plan):
@@ -120,7 +121,7 @@ def check_variances(plan):
 
 def draw_duals(plan, rng):
     """Change a plan's dual weights at random: any of them prove a bound."""
-    found = ProductPairCertifier().unpack(plan.structure, plan.duals)
+    found = ProductPairCertifier().unpack(plan.strategy.structure, plan.proof.duals)
     power = rng.choice([0.3, 3.0])
     p, y = (
         tuple(own * rng.exponential(size=len(own)) ** power for own in all_of)
@@ -222,7 +223,7 @@ def graded():
     ]
     unit = fp.ReplaceOne(within=("size",))
     plan = design_pairs(fp.Workload(domain, groups), unit, tolerance=0.05)
-    grades = plan.structure.batched.grades
+    grades = plan.strategy.structure.batched.grades
     assert [own.count for own in grades] == [3, 3, 1]
     assert [len(own.starts) - 1 for own in grades] == [2, 3, 1]
     return describe(plan)
@@ -243,9 +244,9 @@ def test_the_honest_file_is_not_refused(graded, tmp_path):
 
 def test_shares_whose_sum_overflows_prove_what_their_ratios_do(graded, tmp_path):
     plan = load(graded, tmp_path, lambda _header, _arrays: None)
-    p = plan.p.copy()
+    p = plan.proof.duals.p.copy()
     p[-3:] *= 1.7e308 / p[-3:].max()
-    dataclasses.replace(plan, p=p).verify()
+    replace_duals(plan, p=p).verify()
 
 
 @pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)

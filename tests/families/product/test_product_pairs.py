@@ -253,7 +253,7 @@ def test_a_large_workload_is_designed_and_released(tmp_path, monkeypatch):
         ],
     )
     plan = fp.design(workload, unit=fp.ReplaceOne(), tolerance=0.05)
-    assert isinstance(plan.structure, ProductPairStructure)
+    assert isinstance(plan.strategy.structure, ProductPairStructure)
     plan.verify()
     assert plan.gap < 0.3
     assert plan.overstatement < plan.gap
@@ -311,7 +311,7 @@ def test_rows_that_say_little_of_an_attribute_leave_its_covariance_a_rank(monkey
     workload = fp.Workload(fp.Domain(attributes), groups)
     plan = fp.design(workload, unit=fp.ReplaceOne(within=("c",)), tolerance=1e-2)
     plan.verify()
-    assert isinstance(plan.structure, ProductPairStructure)
+    assert isinstance(plan.strategy.structure, ProductPairStructure)
     assert plan.gap < 0.4
 
 

@@ -31,6 +31,7 @@ from tests.helpers.plans import (
     draw_product_workload,
     ordered_workload,
     product_workload,
+    replace_duals,
 )
 
 
@@ -49,7 +50,7 @@ def plan(request):
         if request.param == "places undivided":
             patch.setattr(grades, "MOST_ENTRIES", 0)
         made = fp.design(PRODUCTS[request.param]())
-    assert isinstance(made.structure, ProductStructure)
+    assert isinstance(made.strategy.structure, ProductStructure)
     return made
 
 
@@ -154,7 +155,7 @@ class TestReleases:
 class TestPlanFiles:
     def test_round_trip(self, plan, tmp_path, monkeypatch):
         monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
-        if not len(plan.structure.batched.scales.divided):
+        if not len(plan.strategy.structure.batched.scales.divided):
             monkeypatch.setattr(grades, "MOST_ENTRIES", 0)
         plan.save(tmp_path / "plan")
         read = fp.Plan.load(tmp_path / "plan")
@@ -169,6 +170,10 @@ class TestPlanFiles:
     def refused(self, plan, says, **changed):
         with pytest.raises(fp.PlanError, match=says):
             dataclasses.replace(plan, **changed).verify()
+
+    def refused_duals(self, plan, says, **changed):
+        with pytest.raises(fp.PlanError, match=says):
+            replace_duals(plan, **changed).verify()
 
     def with_split(self, plan, change):
         splits = list(plan.strategy.attribute_matrices)
@@ -250,20 +255,21 @@ class TestPlanFiles:
         self.refused(plan, "privacy cost", strategy=strategy(sensitivity_squared=cost - 1))
         self.refused(plan, "lower bound", lower_bound=plan.lower_bound * 1.001)
         self.refused(plan, "target", noise_std=plan.noise_std * 1.001)
-        self.refused(plan, "frame", frame=plan.frame._replace(columns=0, rests=0, tilt=0.0))
-        self.refused(plan, "prove its claims", frame=plan.frame._replace(columns=10**6))
-        self.refused(plan, "prove its claims", q=-plan.q)
-        self.refused(plan, "prove its claims", p=plan.p[1:])
+        p, q, frame = plan.proof.duals
+        self.refused_duals(plan, "frame", frame=frame._replace(columns=0, rests=0, tilt=0.0))
+        self.refused_duals(plan, "prove its claims", frame=frame._replace(columns=10**6))
+        self.refused_duals(plan, "prove its claims", q=-q)
+        self.refused_duals(plan, "prove its claims", p=p[1:])
 
 
 class TestWhichWay:
     def test_the_product_while_it_fits(self):
         small = fp.design(ordered_workload([5, 4], 2))
-        assert small.structure.dense == ("a0", "a1")
+        assert small.strategy.structure.dense == ("a0", "a1")
         assert small.gap <= 2e-4
 
     def test_one_attribute_is_never_split(self, apart):
-        assert fp.design(ordered_workload([6], 1)).structure.dense == ("a0",)
+        assert fp.design(ordered_workload([6], 1)).strategy.structure.dense == ("a0",)
 
     def test_other_objectives_take_the_product(self, apart):
         workload = ordered_workload([3, 3], 2)
@@ -271,7 +277,7 @@ class TestWhichWay:
         hybrid = fp.design(workload, total_error_weight=0.1)
         paper = fp.design(workload, solver="sm2", tolerance=0.05)
         for plan in (budgets, hybrid, paper):
-            assert plan.structure.dense == ("a0", "a1")
+            assert plan.strategy.structure.dense == ("a0", "a1")
 
     def test_a_budget_scales_the_targets(self, apart):
         workload = ordered_workload([4, 3], 2)
@@ -286,7 +292,7 @@ class TestWhichWay:
         plan = fp.design(ordered_workload([5, 4, 3], 2))
         assert plan.gap > 2e-4
         assert "ask for fewer of a0, a1, a2 together, or use coarser bins of a0, a1" in plan.status
-        assert "product family" in str(plan.structure)
+        assert "product family" in str(plan.strategy.structure)
 
     @pytest.mark.slow
     def test_progress_may_stop_it(self, apart):
@@ -295,7 +301,7 @@ class TestWhichWay:
             ordered_workload([5, 4, 3], 2), progress=lambda *now: calls.append(now) is None or True
         )
         assert len(calls) == 1
-        assert plan.ended == "stopped"
+        assert plan.proof.ended == "stopped"
         plan.verify()
 
     @pytest.mark.parametrize(
@@ -385,7 +391,7 @@ def test_contrasts_that_nothing_asks_for_survive_few_bits(apart: None) -> None:
     workload = fp.Workload(fp.Domain(attributes), groups)
     plan = fp.design(workload, unit=fp.AddRemove(records=2), tolerance=0.05)
     plan.verify()
-    assert isinstance(plan.structure, ProductStructure)
+    assert isinstance(plan.strategy.structure, ProductStructure)
     assert plan.gap < 0.4
 
 
@@ -407,7 +413,7 @@ class TestOptimumInPlaceOfAProduct:
         monkeypatch.setattr(symmetry, "MANY_CELLS", 1)
         monkeypatch.setattr(symmetry, "MOST_WIDE_WORK", most_wide)
         plan = fp.design(workload, unit=fp.AddRemove(records=3))
-        assert isinstance(plan.structure, MatrixStructure)
+        assert isinstance(plan.strategy.structure, MatrixStructure)
         assert plan.privacy_cost == pytest.approx(3 * expected.privacy_cost, rel=2e-4)
         plan.verify()
 
@@ -433,17 +439,17 @@ class TestOptimumInPlaceOfAProduct:
         optimum = fp.design(workload)
         monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
         plan = fp.design(workload)
-        assert isinstance(plan.structure, TreeStructure)
+        assert isinstance(plan.strategy.structure, TreeStructure)
         plan.verify()
         assert optimum.rho_lower_bound <= plan.rho <= optimum.rho * 1.01
         assert optimum.rho * 0.999 <= plan.rho_lower_bound <= optimum.rho
         monkeypatch.setattr(symmetry, "MOST_TREE_WORK", 0)
         product = fp.design(workload)
-        assert isinstance(product.structure, ProductStructure)
+        assert isinstance(product.strategy.structure, ProductStructure)
         assert product.gap > 0.03
 
     def test_the_product_is_taken_where_the_optimum_takes_too_long(self, monkeypatch):
         workload = fp.Workload(self.DOMAIN, self.ASKED)
         for name in ("MANY_CELLS", "MOST_WIDE_WORK", "MOST_AGAIN", "MOST_TREE_WORK"):
             monkeypatch.setattr(symmetry, name, 0)
-        assert isinstance(fp.design(workload).structure, ProductStructure)
+        assert isinstance(fp.design(workload).strategy.structure, ProductStructure)

@@ -10,6 +10,7 @@ from fitplug.families import Product, analysis, build_dense_covariance, build_de
 from fitplug.families.base.strategy import cut_into_wholes
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.testing.plans import check_plan
+from fitplug.workload import build_rows
 
 
 def make_tree(sizes):
@@ -56,10 +57,10 @@ def plans(request):
     workload = WORKLOADS[request.param]
     dense = fp.design(workload, unit=fp.AddRemove())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis, "MOST_CELLS", dense.structure.cells - 1)
+        patch.setattr(analysis, "MOST_CELLS", dense.strategy.structure.cells - 1)
         patch.setattr(analysis, "_find_tree", lambda *_: None)
         plan = fp.design(workload, unit=fp.AddRemove())
-    assert isinstance(plan.structure, SiblingStructure)
+    assert isinstance(plan.strategy.structure, SiblingStructure)
     return plan, dense
 
 
@@ -97,7 +98,7 @@ def test_answers_are_those_of_the_matrix(plans):
     np.testing.assert_array_equal(answers, build_dense_strategy(plan.strategy) @ x.ravel())
     estimates = plan.strategy.make_estimates(answers)
     for group in workload.groups:
-        exact = workload.rows(group, names) @ x.ravel()
+        exact = build_rows(workload, group, names) @ x.ravel()
         np.testing.assert_allclose(estimates[group.name].ravel(), exact, rtol=1e-9, atol=1e-6)
 
     # Slabs, parts and outputs of a few numbers give the same answers and estimates.
@@ -121,7 +122,7 @@ def test_variances_are_those_of_the_written_out_covariance(plans):
     rng = np.random.default_rng(1)
     claimed = plan.variances if not callable(plan.variances) else plan.variances()
     for group in workload.groups:
-        W = workload.rows(group, workload.attributes)
+        W = build_rows(workload, group, workload.attributes)
         L = np.linalg.lstsq(basis.T.astype(float), W.T, rcond=None)[0].T
         np.testing.assert_allclose(L @ basis, W, atol=1e-8)
         variances = np.einsum("ij,jk,ik->i", L, covariance, L)
@@ -147,7 +148,7 @@ def test_sums_of_a_measure_are_estimated():
         patch.setattr(analysis, "MOST_CELLS", 9)
         patch.setattr(analysis, "_find_tree", lambda *_: None)
         plan = fp.design(fp.Workload(domain, asked), unit=fp.AddRemove(records=2))
-    assert isinstance(plan.structure, SiblingStructure)
+    assert isinstance(plan.strategy.structure, SiblingStructure)
     plan.verify()
     check_plan(plan)
 

@@ -289,12 +289,12 @@ class TestCertificates:
         dense = fp.design(workload, tolerance=1e-7, refine=False)
         unmerged = analyse_structure(workload, ("place",), tree=("place",))
         p = np.zeros((unmerged.tree.size, unmerged.cells))
-        np.add.at(p, unmerged.tree.leaf_nodes, dense.p.reshape(place.size, -1))
+        np.add.at(p, unmerged.tree.leaf_nodes, dense.proof.duals.p.reshape(place.size, -1))
         q = [
             own.reshape(len(level.positions), -1)[level.first].ravel()
             for level, own in zip(
                 map(unmerged.find_level, range(len(groups))),
-                np.split(dense.q, dense.structure.row_starts[1:-1]),
+                np.split(dense.proof.duals.q, dense.strategy.structure.row_starts[1:-1]),
                 strict=True,
             )
         ]

@@ -18,6 +18,7 @@ from fitplug.families.tree.design.sibling_covariance import (
     solve_siblings,
 )
 from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.plan.plan_record import evaluate_objective
 from fitplug.solve.geometric_mean import place_poles
 from tests.helpers.tree_strategies import random_place
 
@@ -164,12 +165,12 @@ def test_the_total_error_may_count(seed, weight) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analysis, "MOST_CELLS", 0)
         plan = fp.design(workload, total_error_weight=weight)
-    assert isinstance(plan.structure, TreeStructure)
+    assert isinstance(plan.strategy.structure, TreeStructure)
     plan.verify()
     dense = fp.design(workload, total_error_weight=weight, tolerance=1e-5)
-    assert plan.cost >= dense.lower_bound * (1 - 1e-9)
-    assert plan.lower_bound <= dense.cost
-    assert plan.cost <= dense.cost * 1.005
+    assert evaluate_objective(plan) >= dense.lower_bound * (1 - 1e-9)
+    assert plan.lower_bound <= evaluate_objective(dense)
+    assert evaluate_objective(plan) <= evaluate_objective(dense) * 1.005
 
 
 @pytest.mark.usefixtures("prefer_trees")
@@ -192,4 +193,4 @@ def test_a_design_that_is_stopped_is_a_plan() -> None:
     workload = level_workload(np.random.default_rng(3))
     plan = fp.design(workload, progress=lambda iterations, gap: iterations >= 3)
     plan.verify()
-    assert plan.ended == "stopped"
+    assert plan.proof.ended == "stopped"

@@ -21,7 +21,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
 from fitplug.numeric import FloatArray, IntArray, frozen_property, to_positions
-from fitplug.workload import AddRemove, Unit, check_coefficients
+from fitplug.workload import AddRemove, Unit, allows_any_rows, check_coefficients
 
 MAX_ENTRIES = 150_000_000
 """Most coefficients of all blocks together, 1.2 GB; the design takes a few times that."""
@@ -218,7 +218,7 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     Raises:
         WorkloadError: If the structure cannot have this unit; the message says what to ask.
     """
-    if not isinstance(unit, AddRemove) or unit.is_of_records:
+    if not isinstance(unit, AddRemove) or allows_any_rows(unit):
         raise WorkloadError(f"the unit of privacy ({unit}) has neither once_per nor distinct")
     domain, dense = structure.workload.domain, structure.dense
     if unit.once_per is not None:

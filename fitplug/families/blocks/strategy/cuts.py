@@ -183,7 +183,7 @@ class BlockCut(PartedStrategy):
     @cached_property
     def outputs_of_group(self) -> list[range]:
         """The numbers of each group's outputs."""
-        position = self.structure.workload.positions
+        position = self.structure.workload.groups.positions
         groups = [position[output.group] for output in self.outputs]
         ends = np.searchsorted(groups, np.arange(len(position) + 1)).tolist()
         return [range(*pair) for pair in itertools.pairwise(ends)]
@@ -315,5 +315,5 @@ class BlockCut(PartedStrategy):
         return [slab for t in sorted(tables) for slab in self.slabs_of_table[t]]
 
     def _list_parts(self, output: int) -> Sequence[int]:
-        g = self.structure.workload.position(self.outputs[output].group)
+        g = self.structure.workload.groups.find_position(self.outputs[output].group)
         return sorted({p for k in self.list_positions(g) for p in self.parts_of_block[k]})

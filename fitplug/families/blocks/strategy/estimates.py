@@ -37,7 +37,7 @@ class BlockAnswerSplit:
         """Make the piece of an output."""
         structure = self._strategy.structure
         cut_output = self._cut.outputs[output]
-        g = structure.workload.position(cut_output.group)
+        g = structure.workload.groups.find_position(cut_output.group)
         ranges = []
         for k in self._cut.list_positions(g):
             if self._part.first <= k < self._part.last:
@@ -111,7 +111,7 @@ class BlockTotalsSplit:
         """Make the piece of an output."""
         structure = self._strategy.structure
         cut_output = self._cut.outputs[output]
-        g = structure.workload.position(cut_output.group)
+        g = structure.workload.groups.find_position(cut_output.group)
         ranges = [np.zeros(0)]
         for block in self._cut.list_public(g):
             values = self._sums.remember(block, partial(self._sum_totals, block))
@@ -161,7 +161,7 @@ class BlockEstimation:
         self._strategy, self._cut, self._pieces = cut.strategy, cut, pieces
         self._structure = cut.strategy.structure
         self._output = cut.outputs[output]
-        self._group = self._structure.workload.position(self._output.group)
+        self._group = self._structure.workload.groups.find_position(self._output.group)
         self._factors = self._structure.find_factors(self._group)
         self._ends = dict.fromkeys(pieces, 0)
         self._group_cut = cut.group_cuts[self._group]

@@ -101,7 +101,7 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
         return {
             groups.names[part.group]: values[part.place].reshape(groups[part.group].shape)
             for name, values in given.items()
-            for part in structure.parts[structure.workload.position(name)]
+            for part in structure.parts[structure.workload.groups.find_position(name)]
             if values[part.place].any()
         }
 
@@ -110,7 +110,7 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
         structure, one = self.structure, (np.zeros(1, dtype=np.int64), np.ones(1))
         unfolded: dict[str, list[Product]] = {}
         for name, products in given.items():
-            for part in structure.parts[structure.workload.position(name)]:
+            for part in structure.parts[structure.workload.groups.find_position(name)]:
                 for product in products:
                     factors = []
                     for axis, (at, values) in enumerate(product.factors):

@@ -65,7 +65,7 @@ def weigh_tree_arrays(
 ) -> Iterator[BlockWeights]:
     """Weigh the answers of each block in combinations; see `IntegerStrategy.combine`."""
     structure = strategy.structure
-    position = structure.workload.positions
+    position = structure.workload.groups.positions
     for tree_block in strategy.tree_blocks:
         asked = {part.group for part in structure.parts[tree_block.block]}
         uses = [

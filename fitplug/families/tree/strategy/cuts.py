@@ -180,13 +180,15 @@ class TreeCut(PartedStrategy):
 
     def find_depth(self, output: int) -> int:
         """Find the depth of the level that an output asks for."""
-        g = self.structure.workload.position(self.outputs[output].group)
+        g = self.structure.workload.groups.find_position(self.outputs[output].group)
         return self.structure.find_level(g).depth
 
     def find_nodes(self, output: int) -> IntArray:
         """Find the row of each node in an output's order."""
         one = self.outputs[output]
-        rows = self.structure.find_level_rows(self.structure.workload.position(one.group))
+        rows = self.structure.find_level_rows(
+            self.structure.workload.groups.find_position(one.group)
+        )
         return rows if one.axis is None else rows[one.start : one.stop]
 
     def find_output_branches(self, output: int) -> BranchRanges:
@@ -295,7 +297,7 @@ class TreeCut(PartedStrategy):
 
     def list_blocks(self, output: int) -> Sequence[int]:
         """List the blocks that an output adds up."""
-        g = self.structure.workload.position(self.outputs[output].group)
+        g = self.structure.workload.groups.find_position(self.outputs[output].group)
         return self.structure.subsets.find_blocks(g)
 
     def list_measured_blocks(self, output: int) -> list[int]:

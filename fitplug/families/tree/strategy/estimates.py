@@ -244,7 +244,7 @@ class TreeEstimation:
     def estimate(self, latest: Latest) -> FloatArray:
         """Add up what the blocks say."""
         structure = self._structure
-        g = structure.workload.position(self._output.group)
+        g = structure.workload.groups.find_position(self._output.group)
         total: FloatArray | float = 0.0
         for block in self._cut.list_blocks(self._number):
             if block not in self._cut.blocks:
