@@ -295,12 +295,13 @@ def _has_many_nodes(pairs: PairStructure, tree: str) -> bool:
 def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
     """Find the attribute that is a tree, if there is one and the others are small enough.
 
-    Of attributes without levels it is the largest.
+    One without levels is a tree where no others are told apart.
     """
     trees = _list_trees(workload, symmetric)
-    if not trees or (len(trees) > 1 and _has_levels(workload, trees[0])):
+    if len(trees) != 1 or not _fits_beside(workload, symmetric, trees[0]):
         return None
-    return trees[0] if _fits_beside(workload, symmetric, trees[0]) else None
+    is_alone = len(symmetric) == len(workload.attributes) - 1
+    return trees[0] if is_alone or get_codec(workload.domain[trees[0]]).levels else None
 
 
 def _estimate_tree_work(structure: TreeStructure) -> float:
@@ -317,13 +318,8 @@ def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
     """
     names = [name for name in workload.attributes if name not in symmetric]
     trees = [name for name in names if is_tree(workload, name)]
-    deep = [name for name in trees if _has_levels(workload, name)]
+    deep = [name for name in trees if get_codec(workload.domain[name]).levels]
     return sorted(deep or trees, key=lambda name: -workload.domain[name].size)
-
-
-def _has_levels(workload: Workload, name: str) -> bool:
-    """Tell whether an attribute has levels."""
-    return bool(get_codec(workload.domain[name]).levels)
 
 
 def _fits_beside(workload: Workload, symmetric: Sequence[str], tree: str) -> bool:

@@ -234,7 +234,7 @@ class TestDamage:
         assert isinstance(fields["answers"], PartedAnswers)
         assert read_digest(tmp_path) is None
         (tmp_path / "file").write_text("no folder")
-        with pytest.raises(fp.InputError, match="this release folder does not exist"):
+        with pytest.raises(fp.InputError, match=r"is a file\. Name the folder of a release"):
             fp.Release.load(tmp_path / "file")
         write_answers(LocalPlace(tmp_path), release)
         with pytest.raises(fp.InputError, match=r"release\.json is missing"):

@@ -63,9 +63,7 @@ def test_every_scale_costs_a_pair_that_the_search_tries():
 
 def test_prefixes_that_share_a_kept_attribute_are_near_the_optimum():
     """Covariances follow each step of the weights; in every third step the plan was 0.3% above."""
-    domain = fp.Domain(
-        {"a": fp.Integers(0, 9), "b": fp.Integers(0, 19), "c": list("wxyz")}
-    )
+    domain = fp.Domain({"a": fp.Integers(0, 9), "b": fp.Integers(0, 19), "c": list("wxyz")})
     groups = [
         fp.queries({"a": "prefix", "c": "identity"}, std=11.88),
         fp.queries({"b": "prefix", "c": "identity"}, std=2.65),

@@ -50,14 +50,14 @@ def design_tree(monkeypatch, workload):
     monkeypatch.setattr(analysis, "MOST_BEFORE_TREE", 1)
     monkeypatch.setattr(designer, "find_nearer_structure", lambda *_: None)
     plan = fp.design(workload)
-    assert plan.structure.names_in_files["tree"]
+    assert plan.strategy.structure.names_in_files["tree"]
     return plan
 
 
 def test_cells_with_targets_of_their_own_are_at_the_optimum(monkeypatch):
     workload = make_areas(100)
     best = fp.design(workload)
-    assert best.structure.holds_optimum
+    assert best.strategy.structure.holds_optimum
     plan = design_tree(monkeypatch, workload)
     plan.verify()
     assert best.lower_bound <= plan.privacy_cost * (1 + 1e-9)
@@ -77,14 +77,14 @@ def test_lopsided_trees_reach_the_optimum_of_their_family(monkeypatch):
 def test_lopsided_trees_are_designed_over_their_cells_where_the_gap_is_large(monkeypatch):
     monkeypatch.setattr(analysis, "MOST_BEFORE_TREE", 1)
     plan = fp.design(make_lopsided())
-    assert plan.structure.holds_optimum
+    assert plan.strategy.structure.holds_optimum
     assert plan.gap <= plan.tolerance
 
 
 def test_slow_iterations_are_few(monkeypatch):
     monkeypatch.setattr(optimum, "_ITERATING", 1)
     plan = fp.design(make_areas(100))
-    assert plan.iterations == optimum._FEWEST
+    assert plan.proof.iterations == optimum._FEWEST
     assert plan.privacy_cost < plan.lower_bound * 1.02
 
 
