@@ -177,7 +177,7 @@ def _explain_unreadable(location: Location, file_format: Format, state: State) -
     if file_format is Format.ARROW and head == END_OF_STREAM[:4]:
         return fault
     if not head.startswith(start):
-        return f"is not {called} file. Convert it or remove it."
+        return f"is not {called} file. Convert it to Parquet, .arrow or .csv, or remove it."
     return "is truncated. Write it again." if not tail.endswith(end) else fault
 
 

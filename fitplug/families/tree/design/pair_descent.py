@@ -56,8 +56,7 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
     most = min(options.max_iterations, descent.count_worthwhile())
     solution = descent.run(descent.first_weights, tolerance, most, options.progress)
     member = descent.make_member(solution)
-    first = descent.make_duals(solution.best_upper.x)
-    duals = [first, ascend_pair_rows(structure, first, tolerance)]
+    best = ascend_pair_rows(structure, descent.make_duals(solution.best_upper.x), tolerance)
     members, iterations = [member], solution.iterations
     if structure.tree.steps and not structure.keeps_tree and not solution.stopped:
         parting = PartingDescent(structure, MIXING * tolerance)
@@ -68,9 +67,9 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
             members.append(parting.make_member(parted))
             iterations += parted.iterations
             weights = parting.split(parted.best_upper.x)
-            found = find_parted_duals(parting, weights, duals[1].q, tolerance)
-            duals += [] if found is None else [found]
-    best = max(duals, key=partial(certify_bound, structure, Objective(), 1.0))
+            found = find_parted_duals(parting, weights, best.q, tolerance)
+            if found is not None:
+                best = max(best, found, key=partial(certify_bound, structure, Objective(), 1.0))
     return [replace(one, duals=best, iterations=iterations) for one in members]
 
 
