@@ -175,14 +175,14 @@ def test_what_is_not_done_is_refused():
 
 
 @pytest.mark.slow
-def test_pairs_of_cells_come_nearer_where_a_dense_attribute_is_kept():
-    """Prefixes of the kept attribute and a tree: the tree's bound is 12% of rho below its cost."""
+def test_the_bound_of_a_tree_is_near_where_a_dense_attribute_is_kept():
+    """It was 12% of rho below where the mean costs of pairs at other weights ended the design."""
     places = [(f"a{i}", f"p{k}") for i in range(7) for k in range(i, 60, 7)]
     domain = fp.Domain({"place": fp.Hierarchy(["area", "place"], places), "B": fp.Integers(0, 59)})
     asked = [("B", "prefix", 6.3), ("place", "place", 12.5), ("place", "area", 5.5)]
     groups = [fp.queries({name: kind}, std=std) for name, kind, std in asked]
     plan = fp.design(fp.Workload(domain, groups), unit=fp.ReplaceOne(within=("B",)))
-    assert plan.gap < 5e-4
+    assert plan.gap < 3e-3
     plan.verify()
 
 
@@ -204,4 +204,21 @@ def test_pairs_within_small_states_are_weighed_apart():
     best = fp.design(workload, unit=fp.ReplaceOne(), tolerance=1e-3)
     assert best.lower_bound <= plan.privacy_cost <= 1.015 * best.privacy_cost
     assert plan.lower_bound <= best.privacy_cost
+    plan.verify()
+
+
+@pytest.mark.slow
+def test_the_bound_of_a_tree_is_near_where_few_regions_have_many_leaves():
+    """Pairs across regions have nearly all the weight. The gap of rho was 13%."""
+    places = [
+        (f"r{r}", f"r{r}.{c:02}", f"r{r}.{c:02}.{t:02}")
+        for r in range(5)
+        for c in range(20 + 15 * r)
+        for t in range(10 + (7 * c) % 20)
+    ]
+    domain = fp.Domain({"place": fp.Hierarchy(["region", "county", "tract"], places)})
+    asked = {"tract": 10.0, "county": 8.0, "region": 5.0}
+    groups = [fp.queries({"place": level}, std=std) for level, std in asked.items()]
+    plan = fp.design(fp.Workload(domain, groups), unit=fp.ReplaceOne())
+    assert plan.gap < 0.015
     plan.verify()

@@ -16,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -148,6 +148,10 @@ class TreeDescent(ABC):
         kinds: The number of kinds of differences between neighbours that have weights.
     """
 
+    takes_means: ClassVar[bool] = False
+    """Whether costs are means over differences, at the weights. Then the largest cost is no bound
+    for other weights, and an iterate is as near as its own bounds are."""
+
     def __init__(
         self, structure: TreeStructure, mixing: float, cell_shares: FloatArray, kinds: int = 0
     ) -> None:
@@ -167,7 +171,7 @@ class TreeDescent(ABC):
             shares / shares.sum(),
         )
         self._start: Start = tuple(family.start() for family in self.families)
-        self._merit = math.inf
+        self._merit = self._least = math.inf
 
     @abstractmethod
     def price(self, weights: Weights) -> Sequence[Prices]:
@@ -217,9 +221,11 @@ class TreeDescent(ABC):
         most = min(options.max_iterations, self.count_worthwhile())
         return self.make_member(self.run(self.first_weights, tolerance, most, options.progress))
 
-    def make_member(self, fixed_point: FixedPoint[Start]) -> TreeMember:
-        """Make the member of least cost of an iteration."""
-        best = fixed_point.best_upper
+    def make_member(
+        self, fixed_point: FixedPoint[Start], best: Iterate[Start] | None = None
+    ) -> TreeMember:
+        """Make the member of an iterate, by default that of least cost."""
+        best = best or fixed_point.best_upper
         weights = self.split(best.x)
         return TreeMember(
             sweeps=self.sweep(best.evaluation, weights),
@@ -292,6 +298,9 @@ class TreeDescent(ABC):
         # A sweep that has not reached the best member says too much of the bound.
         lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
         self._merit = merit
+        if self.takes_means:
+            self._least = min(self._least, upper)
+            lower *= self._least / upper
         return Iterate(x, following, max(lower, _LEAST_BOUND * upper), upper, merit, start)
 
 

@@ -56,7 +56,7 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
     most = min(options.max_iterations, descent.count_worthwhile())
     solution = descent.run(descent.first_weights, tolerance, most, options.progress)
     member = descent.make_member(solution)
-    best = ascend_pair_rows(structure, descent.make_duals(solution.best_upper.x), tolerance)
+    best = ascend_pair_rows(structure, descent.make_duals(solution.best_lower.x), tolerance)
     members, iterations = [member], solution.iterations
     if structure.tree.steps and not structure.keeps_tree and not solution.stopped:
         parting = PartingDescent(structure, MIXING * tolerance)
@@ -64,9 +64,9 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
         # Where floating point cannot follow these weights, the first member remains.
         with suppress(DesignError):
             parted = parting.run(start, tolerance, most, options.progress)
-            members.append(parting.make_member(parted))
+            members += [parting.make_member(parted, x) for x in (None, parted.best_lower)]
             iterations += parted.iterations
-            weights = parting.split(parted.best_upper.x)
+            weights = parting.split(parted.best_lower.x)
             found = find_parted_duals(parting, weights, best.q, tolerance)
             if found is not None:
                 best = max(best, found, key=partial(certify_bound, structure, Objective(), 1.0))
@@ -79,6 +79,7 @@ class PairDescent(TreeDescent):
     The weights p of the leaves sum to 1 / D for each of the D dense cells.
     """
 
+    takes_means = True
     structure: TreePairStructure
 
     def __init__(self, structure: TreePairStructure, mixing: float) -> None:

@@ -152,6 +152,7 @@ class PartingDescent(TreeDescent):
     The weights p are those of the leaves, which are the same for all dense cells.
     """
 
+    takes_means = True
     structure: TreePairStructure
 
     def __init__(self, structure: TreePairStructure, mixing: float) -> None:
