@@ -172,6 +172,7 @@ class TreeDescent(ABC):
         )
         self._start: Start = tuple(family.start() for family in self.families)
         self._merit = self._least = math.inf
+        self.sweep_count = 1
 
     @abstractmethod
     def price(self, weights: Weights) -> Sequence[Prices]:
@@ -259,14 +260,16 @@ class TreeDescent(ABC):
         return normalise_logarithms(p)
 
     def sweep(self, start: Start, weights: Weights) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks."""
-        rows = self.weigh_rows(weights.q)
-        return tuple(
-            family.sweep(before, prices, rows)
-            for family, before, prices in zip(
-                self.families, start, self.price(weights), strict=True
+        """Sweep over the trees of all blocks, as often as an iteration does."""
+        rows, prices = self.weigh_rows(weights.q), self.price(weights)
+        sweeps: tuple[Sweep, ...] = ()
+        for _ in range(self.sweep_count):
+            sweeps = tuple(
+                family.sweep(before, price, rows)
+                for family, before, price in zip(self.families, start, prices, strict=True)
             )
-        )
+            start = tuple(sweep.steps for sweep in sweeps)
+        return sweeps
 
     def evaluate(self, x: FloatArray) -> Iterate[Start] | None:
         """Evaluate the fixed-point map at logarithms of weights."""
@@ -337,7 +340,7 @@ class RecordDescent(TreeDescent):
         super().__init__(structure, mixing, share_among_cells(structure))
         self._budgets = objective.budgets
         self._total_weight = objective.weight * structure.repeats
-        self._sweeps = _SWEEPS if self.estimate_work() <= _FEW else 1
+        self.sweep_count = _SWEEPS if self.estimate_work() <= _FEW else 1
         self._evaluations = 0
         self.early: Duals | None = None
 
@@ -346,12 +349,6 @@ class RecordDescent(TreeDescent):
         if self._evaluations == _EARLY:
             self.early = self.split(x).duals
         return super().evaluate(x)
-
-    def sweep(self, start: Start, weights: Weights) -> tuple[Sweep, ...]:
-        sweeps = super().sweep(start, weights)
-        for _ in range(self._sweeps - 1):
-            sweeps = super().sweep(tuple(sweep.steps for sweep in sweeps), weights)
-        return sweeps
 
     def price(self, weights: Weights) -> Sequence[Prices]:
         p = weights.p if self._budgets is None else weights.p / self._budgets

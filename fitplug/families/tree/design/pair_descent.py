@@ -64,7 +64,8 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
         # Where floating point cannot follow these weights, the first member remains.
         with suppress(DesignError):
             parted = parting.run(start, tolerance, most, options.progress)
-            members += [parting.make_member(parted, x) for x in (None, parted.best_lower)]
+            ends = dict.fromkeys((parted.best_upper, parted.best_lower))
+            members += [parting.make_member(parted, end) for end in ends]
             iterations += parted.iterations
             weights = parting.split(parted.best_lower.x)
             found = find_parted_duals(parting, weights, best.q, tolerance)
