@@ -196,8 +196,8 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
     """
     total = 0.0
     moments, degrees = structure.sum_moments(p)
-    terms = structure.pairs.sets * (structure.pairs.nodes + 4 * len(structure.free) + 4)
-    for block, moment in zip(structure.noisy_blocks.tolist(), moments, strict=True):
+    terms = structure.pairs.sets * (structure.pairs.nodes + 4 * len(structure.movable) + 4)
+    for block, place in zip(structure.noisy_blocks.tolist(), structure.places, strict=True):
         queries = structure.gather_queries(block)
         weights = queries.variance_multiples * row_weights[queries.rows] * queries.profile_multiple
         matrix = queries.matrix[:, structure.pairs.cells]
@@ -206,9 +206,9 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
         if not len(nodes):
             continue
         X = matrix[np.ix_(rows, nodes)] * np.sqrt(weights[rows])[:, None]
-        A = moment[np.ix_(nodes, nodes)]
+        A = moments[place][np.ix_(nodes, nodes)]
         total += _lower_pair_block(X, A, degrees[nodes], terms)
-    return total * (1 - gamma(len(moments)))
+    return total * (1 - gamma(len(structure.noisy_blocks)))
 
 
 def _lower_named_norm(

@@ -112,7 +112,7 @@ class PairCosts:
             for start in range(0, len(chosen), step):
                 at = chosen[start : start + step]
                 products = structure.sum_products(
-                    [A[at] @ A[region].T for A in self.columns], same, other
+                    [A[at] @ A[region].T for A in self.columns], same, other, region
                 )
                 costs = squares[at, None] + squares[region] - 2 * products.min(axis=0)
                 partners = np.argpartition(-costs, min(most, size) - 1, axis=1)[:, :most]
@@ -271,7 +271,7 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
         multiple of the column of its cell.
         """
         structure, pairs = self.structure, self.structure.pairs
-        m, n = len(structure.free), pairs.nodes
+        m, n = len(structure.movable), pairs.nodes
         of_region = np.zeros(len(pairs.region_sizes), dtype=np.int64)
         of_region[pairs.regions[structure.references]] = pairs.node_of_cell[structure.references]
         references = of_region[pairs.region_of_node]
@@ -323,9 +323,9 @@ def _design_all_pairs(
     def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         moments = structure.sum_moments(p)[0]
         value, ratios, whiteners, grams = 0.0, np.zeros(len(q)), [], []
-        for block, weight, moment in zip(blocks, problem.multiples, moments, strict=True):
+        for block, weight, place in zip(blocks, problem.multiples, structure.places, strict=True):
             B = block.basis
-            P = weight * (B @ moment @ B.T)
+            P = weight * (B @ moments[place] @ B.T)
             mean = compute_mean_of_product(P, block.representation, q[block.rows])
             value += mean.value
             ratios[block.rows] += mean.ratios

@@ -147,7 +147,22 @@ class PairStructure(MatrixStructure):
     @frozen_property
     def pairs(self) -> CellPairs:
         """The classes of pairs of cells between which a record may move."""
-        return find_pairs(np.concatenate(self.group_matrices), self.regions, len(self.free))
+        return find_pairs(np.concatenate(self.group_matrices), self.regions, len(self.movable))
+
+    @cached_property
+    def movable(self) -> tuple[tuple[int, ...], ...]:
+        """For each digit of a set D, the attributes of blocks that it stands for."""
+        return tuple((a,) for a in self.free.tolist())
+
+    def take_numbers(self, numbers: Sequence[Any], digit: int, nodes: Any) -> Any:
+        """Take the number of the attribute that a digit stands for at nodes, shape (n,), or of all.
+
+        Args:
+            numbers: A number of each of `block_attributes`.
+            digit: The digit of a set D.
+            nodes: The nodes, as NumPy takes them as an index.
+        """
+        return numbers[self.movable[digit][0]]
 
     @frozen_property
     def grounded(self) -> Mapping[int, GroundedQueries]:
@@ -206,17 +221,22 @@ class PairStructure(MatrixStructure):
         return self.grounded[block].public[self.find_rows(block, group)]
 
     def sum_products(
-        self, matrices: Sequence[AnyArray], same: Sequence[Any], other: Sequence[Any]
+        self,
+        matrices: Sequence[AnyArray],
+        same: Sequence[Any],
+        other: Sequence[Any],
+        nodes: Any = slice(None),
     ) -> AnyArray:
         """Sum products of the columns of two cells over the noisy blocks, for each set D.
 
         Args:
-            matrices: Of each noisy block the products over nodes, shape (N, N).
+            matrices: Of each noisy block the products over nodes, shape (N, n).
             same: |H_a e_i|^2 of each attribute, in the order of `symmetric`.
             other: (H_a e_i)' H_a e_j for two cells of each attribute.
+            nodes: The nodes of the last axis, as NumPy takes them as an index.
 
         Returns:
-            sum_A prod_{a in A} (other_a if a in D, else same_a) matrices_A, shape (2^m, N, N).
+            sum_A prod_{a in A} (other_a if a in D, else same_a) matrices_A, shape (2^m, N, n).
         """
         table = np.zeros((self.pairs.sets, *matrices[0].shape), dtype=matrices[0].dtype)
         for matrix, (place, others) in zip(matrices, self._places, strict=True):
@@ -224,8 +244,9 @@ class PairStructure(MatrixStructure):
             for a in others:
                 multiple = multiple * same[a]
             table[place] += multiple * matrix
-        for bit, a in enumerate(self.free.tolist()):
-            table = mix_sets(table, (1, same[a]), (1, other[a]), bit)
+        for digit in range(len(self.movable)):
+            numbers = (self.take_numbers(each, digit, nodes) for each in (same, other))
+            table = mix_sets(table, *((1, number) for number in numbers), digit)
         return table
 
     def list_ratios(self) -> tuple[list[float], list[float]]:
@@ -237,10 +258,11 @@ class PairStructure(MatrixStructure):
         """Multiply kappa_A(D) for each noisy block and sets D (v,), shape (blocks, v)."""
         _, other = self.list_ratios()
         factors = np.ones((len(self._places), len(moves)))
-        for factor, (place, _) in zip(factors, self._places, strict=True):
-            for bit, a in enumerate(self.free.tolist()):
-                if place >> bit & 1:
-                    factor[moves >> bit & 1 == 1] *= other[a]
+        blocks = self.subsets.list_attributes(self.noisy_blocks)
+        for factor, attributes in zip(factors, blocks, strict=True):
+            for a in attributes:
+                if a in self._digits:
+                    factor[moves >> self._digits[a] & 1 == 1] *= other[a]
         return factors
 
     def check_named(self) -> None:
@@ -263,23 +285,38 @@ class PairStructure(MatrixStructure):
             p: The weights of the classes of pairs, shape (differences,).
 
         Returns:
-            P_A / w_A of each noisy block over the nodes, shape (blocks, N, N), and the row sums of
-            all weights, shape (N,): the diagonal that these are taken from.
+            P_A / w_A over the nodes, for each number of `places`, shape (2^m, N, N), and the row
+            sums of all weights, shape (N,): the diagonal that these are taken from.
         """
         table = self.pairs.sum_weights(p)
         degrees = table.sum(axis=(0, 2))
-        for bit, a in enumerate(self.free.tolist()):
-            table = mix_sets(table, (1, 1), (1, -1 / (self.sizes[a] - 1)), bit)
-        moments = -table[[place for place, _ in self._places]]
+        _, other = self.list_ratios()
+        for digit in range(len(self.movable)):
+            ratio = self.take_numbers(other, digit, slice(None))
+            table = mix_sets(table, (1, 1), (1, ratio), digit)
+        np.negative(table, out=table)
         at = np.arange(len(degrees))
-        moments[:, at, at] += degrees
-        return moments, degrees
+        table[:, at, at] += degrees
+        return table, degrees
+
+    @property
+    def places(self) -> list[int]:
+        """Of each noisy block the number of the set of its movable attributes."""
+        return [place for place, _ in self._places]
+
+    @cached_property
+    def _digits(self) -> dict[int, int]:
+        """The digit of each movable attribute."""
+        return {a: digit for digit, some in enumerate(self.movable) for a in some}
 
     @cached_property
     def _places(self) -> list[tuple[int, list[int]]]:
         """Of each noisy block the set of its movable attributes, and its other attributes."""
-        bit = {int(a): 1 << i for i, a in enumerate(self.free)}
+        digits = self._digits
         return [
-            (sum(bit.get(a, 0) for a in attributes), [a for a in attributes if a not in bit])
+            (
+                sum(1 << digits[a] for a in attributes if a in digits),
+                [a for a in attributes if a not in digits],
+            )
             for attributes in self.subsets.list_attributes(self.noisy_blocks)
         ]

@@ -68,7 +68,7 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         for i, j in structure.pairs.list_tiles():
             grams = [multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns]
             # A node with itself and no move has the largest product, and costs nothing.
-            least = structure.sum_products(grams, same, other).min(axis=0)
+            least = structure.sum_products(grams, same, other, j).min(axis=0)
             costs = own[i, None] + own[j] - 2 * least
             largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
             largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
