@@ -20,7 +20,7 @@ from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_products
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.design import design_siblings
-from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure
 from fitplug.families.tree.design.designs import (
     design_person_trees,
     design_tree_pairs,
@@ -41,6 +41,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     ProductStructure: design_products,
     ProductPairStructure: design_products,
     SiblingStructure: design_siblings,
+    SiblingPairStructure: design_siblings,
     TreeStructure: design_trees,
     TreePairStructure: design_tree_pairs,
     PersonTreeStructure: design_person_trees,

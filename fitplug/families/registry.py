@@ -33,8 +33,8 @@ from fitplug.families.product.certificate.products import ProductCertifier, Prod
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.product.strategy.pairs import ProductPairStrategy
 from fitplug.families.product.strategy.products import ProductStrategy
-from fitplug.families.siblings.certificate import SiblingCertifier
-from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.families.siblings.certificate import SiblingCertifier, SiblingPairCertifier
+from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.siblings.strategy.siblings import SiblingStrategy
 from fitplug.families.tree.certificate.pairs import TreePairCertifier
 from fitplug.families.tree.certificate.persons import PersonTreeCertifier
@@ -48,11 +48,13 @@ _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainStrategy, ChainCertifier()),
     MatrixStructure: Family(MatrixStrategy, MatrixCertifier()),
     PairStructure: Family(PairStrategy, PairCertifier()),
+    UnfoldedPairs: Family(PairStrategy, PairCertifier()),
     MoveStructure: Family(MoveStrategy, MoveCertifier()),
     PersonStructure: Family(PersonStrategy, PersonCertifier()),
     ProductStructure: Family(ProductStrategy, ProductCertifier()),
     ProductPairStructure: Family(ProductPairStrategy, ProductPairCertifier()),
     SiblingStructure: Family(SiblingStrategy, SiblingCertifier()),
+    SiblingPairStructure: Family(SiblingStrategy, SiblingPairCertifier()),
     TreeStructure: Family(TreeStrategy, TreeCertifier()),
     TreePairStructure: Family(TreePairStrategy, TreePairCertifier()),
     PersonTreeStructure: Family(PersonTreeStrategy, PersonTreeCertifier()),

@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.domain import Domain, Integers, get_codec
+from fitplug.domain import Domain, Integers, get_codec, get_shape
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import is_tree
 from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import FloatArray, IntArray, frozen_property
 from fitplug.workload import (
     ONE_RECORD,
@@ -122,12 +124,48 @@ def find_siblings(workload: Workload, name: str) -> Siblings | None:
 
 
 @dataclass(frozen=True, eq=False)
+class UnfoldedPairs(PairStructure):
+    """An unfolded workload whose neighbours replace a record.
+
+    Of the children of all parents of a hierarchy, a record has those of its own parent. So all are
+    one digit of the sets D, which two cells below different parents do not need.
+
+    Attributes:
+        children: For each unfolded hierarchy the attribute of the children of each dense cell's
+            parent, shape (D,), -1 for an only child.
+    """
+
+    children: tuple[IntArray, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are few enough classes of pairs of cells to give all of them weights."""
+        return self._has_room and self.pairs.count <= MOST_PAIRS
+
+    @cached_property
+    def movable(self) -> tuple[tuple[int, ...], ...]:
+        below = [tuple(sorted({*some.tolist()} - {-1})) for some in self.children]
+        within = {a for some in below for a in some}
+        return (*((a,) for a in self.free.tolist() if a not in within), *filter(None, below))
+
+    def take_numbers(self, numbers: Sequence[Any], digit: int, nodes: Any) -> Any:
+        first = self.movable[digit][0]
+        some = next((some for some in self.children if (some == first).any()), None)
+        if some is None:
+            return numbers[first]
+        # No block of children reads the only ones.
+        kind = object if isinstance(numbers[first], int) else np.float64
+        given = np.array([*numbers, 1], dtype=kind)
+        return given[some[self.pairs.cells[nodes]]]
+
+
+@dataclass(frozen=True, eq=False)
 class SiblingStructure(Structure):
     """A structure of siblings.
 
     Attributes:
         siblings: The hierarchies that are unfolded, in the domain's order.
-        unfolded: The structure of the unfolded workload, for one record added or removed.
+        unfolded: The structure of the unfolded workload.
     """
 
     siblings: tuple[Siblings, ...]
@@ -212,6 +250,28 @@ class SiblingStructure(Structure):
         return np.concatenate(rows)
 
 
+@dataclass(frozen=True, eq=False)
+class SiblingPairStructure(SiblingStructure):
+    """A structure of siblings whose neighbours replace a record."""
+
+    unfolded: UnfoldedPairs
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.unfolded.pairs.count:,} kinds of pairs of cells"
+
+    @property
+    def differences(self) -> int:
+        return self.unfolded.differences
+
+    @property
+    def profile_size(self) -> int:
+        return self.cells
+
+    @property
+    def arrays_in_files(self) -> Mapping[str, IntArray]:
+        return self.unfolded.arrays_in_files
+
+
 def list_parts(
     group: QueryGroup, by_name: Mapping[str, Siblings]
 ) -> Iterator[tuple[tuple[slice, ...], dict[int, int]]]:
@@ -246,9 +306,11 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
         or answers.
     """
     workload, symmetric, others = matrices.workload, matrices.symmetric, matrices.asymmetric
+    public = matrices.public_attributes or ()
     if math.prod(workload.shape) > MOST_ANSWERS:
         return None
-    siblings = tuple(filter(None, (find_siblings(workload, name) for name in others)))
+    moved = [name for name in others if name not in public]
+    siblings = tuple(filter(None, (find_siblings(workload, name) for name in moved)))
     by_name = {one.name: one for one in siblings}
     children = [child for one in siblings for child in one.list_children()]
     if not siblings or {name for name, *_ in children} & set(workload.domain.names):
@@ -274,9 +336,26 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
     unfolded = make_bound_workload(domain, groups)
     names = (*symmetric, *(name for name, *_ in children))
     subsets = find_workload_subsets(unfolded, names)
-    of_parents = MatrixStructure(unfolded, ONE_RECORD, names, subsets)
     given = workload, matrices.unit, symmetric, matrices.subsets
-    return SiblingStructure(*given, siblings, of_parents)
+    if not isinstance(matrices, PairStructure):
+        of_parents = MatrixStructure(unfolded, ONE_RECORD, names, subsets)
+        return SiblingStructure(*given, siblings, of_parents)
+    of_pairs = UnfoldedPairs(unfolded, matrices.unit, names, subsets)
+    return SiblingPairStructure(*given, siblings, _number_children(of_pairs, siblings))
+
+
+def _number_children(unfolded: UnfoldedPairs, siblings: Sequence[Siblings]) -> UnfoldedPairs:
+    """Find the attribute of the children of each dense cell's parent."""
+    shape, places = get_shape(unfolded.workload.domain, unfolded.dense), unfolded.block_attributes
+    children = []
+    for one in siblings:
+        of_parent = np.full(len(one.starts), -1, dtype=np.int64)
+        for name, _, s in one.list_children():
+            of_parent[s] = places.index(name)
+        axis = unfolded.dense.index(one.name)
+        along = of_parent.reshape(-1, *(1,) * (len(shape) - axis - 1))
+        children.append(np.broadcast_to(along, shape).ravel())
+    return replace(unfolded, children=tuple(children))
 
 
 def _unfold_part(

@@ -112,7 +112,7 @@ class PairCosts:
             for start in range(0, len(chosen), step):
                 at = chosen[start : start + step]
                 products = structure.sum_products(
-                    [A[at] @ A[region].T for A in self.columns], same, other, region
+                    (A[at] @ A[region].T for A in self.columns), same, other, region
                 )
                 costs = squares[at, None] + squares[region] - 2 * products.min(axis=0)
                 partners = np.argpartition(-costs, min(most, size) - 1, axis=1)[:, :most]
@@ -319,20 +319,25 @@ def _design_all_pairs(
     structure, pairs = problem.structure, problem.structure.pairs
     same, other = structure.list_ratios()
     blocks = problem.blocks
+    # Most blocks of children read few nodes.
+    read = [np.flatnonzero(block.basis.any(axis=0)) for block in blocks]
+    at = [np.ix_([place], nodes, nodes) for place, nodes in zip(structure.places, read, strict=True)]
+    bases = [block.basis[:, nodes] for block, nodes in zip(blocks, read, strict=True)]
+    count = pairs.nodes
 
     def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         moments = structure.sum_moments(p)[0]
-        value, ratios, whiteners, grams = 0.0, np.zeros(len(q)), [], []
-        for block, weight, place in zip(blocks, problem.multiples, structure.places, strict=True):
-            B = block.basis
-            P = weight * (B @ moments[place] @ B.T)
+        value, ratios, whiteners = 0.0, np.zeros(len(q)), []
+        products = np.zeros((pairs.sets, count, count))
+        for block, B, weight, part in zip(blocks, bases, problem.multiples, at, strict=True):
+            P = weight * (B @ moments[part][0] @ B.T)
             mean = compute_mean_of_product(P, block.representation, q[block.rows])
             value += mean.value
             ratios[block.rows] += mean.ratios
             whiteners.append(mean.compute_whitener())
             strategy = whiteners[-1] @ B
-            grams.append(weight * (strategy.T @ strategy))
-        products = structure.sum_products(grams, same, other)
+            products[part] += weight * (strategy.T @ strategy)
+        products = structure.mix_products(products, same, other)
         profile = pairs.measure_pairs(products[0].diagonal(), products)
         return DualValue(value, profile, ratios, tuple(whiteners))
 
@@ -362,7 +367,7 @@ def _measure_pairs(columns: FloatArray, ends: PairEnds, ratios: FloatArray) -> F
 
 def _choose_spanning(B: FloatArray, order: IndexArray) -> IndexArray:
     """Choose columns of B (k, N) that span its rank, from few columns if these have it."""
-    rank, chosen, rest = np.zeros((len(B), 0)), [], B
+    rank, chosen, rest, order = np.zeros((len(B), 0)), [], B, order[B.any(axis=0)[order]]
     unit = float(np.sqrt((B * B).sum(axis=0)).max())
     while rank.shape[1] < len(B):
         tried = order[: 4 * len(B)]

@@ -14,7 +14,7 @@ may move, kappa_A = 1, and public totals answer a part of the block; see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -222,7 +222,7 @@ class PairStructure(MatrixStructure):
 
     def sum_products(
         self,
-        matrices: Sequence[AnyArray],
+        matrices: Iterable[AnyArray],
         same: Sequence[Any],
         other: Sequence[Any],
         nodes: Any = slice(None),
@@ -238,12 +238,20 @@ class PairStructure(MatrixStructure):
         Returns:
             sum_A prod_{a in A} (other_a if a in D, else same_a) matrices_A, shape (2^m, N, n).
         """
-        table = np.zeros((self.pairs.sets, *matrices[0].shape), dtype=matrices[0].dtype)
+        table: AnyArray = np.zeros(0)
         for matrix, (place, others) in zip(matrices, self._places, strict=True):
+            if not table.size:
+                table = np.zeros((self.pairs.sets, *matrix.shape), dtype=matrix.dtype)
             multiple: Any = 1
             for a in others:
                 multiple = multiple * same[a]
             table[place] += multiple * matrix
+        return self.mix_products(table, same, other, nodes)
+
+    def mix_products(
+        self, table: AnyArray, same: Sequence[Any], other: Sequence[Any], nodes: Any = slice(None)
+    ) -> AnyArray:
+        """Mix products that are summed for each number of `places`; see `sum_products`."""
         for digit in range(len(self.movable)):
             numbers = (self.take_numbers(each, digit, nodes) for each in (same, other))
             table = mix_sets(table, *((1, number) for number in numbers), digit)

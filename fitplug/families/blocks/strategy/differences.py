@@ -66,7 +66,7 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         largest_costs = np.zeros(structure.pairs.nodes, dtype=kind)
         own = structure.sum_products([each.astype(kind) for each in squares], same, other)[0]
         for i, j in structure.pairs.list_tiles():
-            grams = [multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns]
+            grams = (multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns)
             # A node with itself and no move has the largest product, and costs nothing.
             least = structure.sum_products(grams, same, other, j).min(axis=0)
             costs = own[i, None] + own[j] - 2 * least

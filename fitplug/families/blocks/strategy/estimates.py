@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from fitplug.domain import get_shape
+from fitplug.families.base.block_sets import BlockSetIntegers
 from fitplug.families.base.estimates import arrange_as_group, find_references
 from fitplug.families.base.pieces import Latest, Output
 from fitplug.families.blocks.strategy.cuts import BlockCut, BlockPart, PlacedBlock
-from fitplug.numeric import FloatArray, IntArray
+from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 
 class BlockAnswerSplit:
@@ -114,7 +116,7 @@ class BlockTotalsSplit:
         g = structure.workload.groups.find_position(cut_output.group)
         ranges = [np.zeros(0)]
         for block in self._cut.list_public(g):
-            values = self._sums.remember(block, partial(self._sum_totals, block))
+            values = self._sums.remember(block, partial(sum_totals, self._strategy, self._totals, block))
             applied, axis = self._cut.find_applied(block, g), None
             if applied is not None:
                 axis = structure.subsets.list_attributes([block])[0].index(applied)
@@ -124,27 +126,32 @@ class BlockTotalsSplit:
             ranges.append(take_range(values, axis if is_cut else None, cut_output).ravel())
         return np.concatenate(ranges)
 
-    def _sum_totals(self, block: int) -> FloatArray:
-        """Sum the public totals to a block's attributes, less what its margins say.
 
-        Returns:
-            An axis for each attribute of the block, and a last one for the regions.
-        """
-        structure = self._strategy.structure
-        public = structure.public_attributes
-        assert public is not None
-        totals = self._totals.astype(np.float64)
-        totals = totals.reshape(get_shape(structure.workload.domain, public))
-        names = structure.name_attributes(block)
-        summed = [n for n in public if n in structure.block_attributes and n not in names]
-        totals = totals.sum(axis=tuple(public.index(name) for name in summed))
-        left = [name for name in public if name not in summed]
-        totals = np.moveaxis(totals, [left.index(name) for name in names], range(len(names)))
-        for axis, name in enumerate(names):
-            matrix = self._strategy.attribute_matrices[structure.block_attributes.index(name)]
-            spread = matrix.compute_reference().reshape(-1, *(1,) * (totals.ndim - axis - 1))
-            totals = totals - totals.sum(axis=axis, keepdims=True) * spread
-        return np.asarray(totals.reshape(*totals.shape[: len(names)], -1))
+def sum_totals(strategy: BlockSetIntegers[Any], totals: AnyArray, block: int) -> FloatArray:
+    """Sum the public totals to a block's attributes, less what its margins say.
+
+    Args:
+        strategy: The strategy.
+        totals: The public totals, shape (public_size,).
+        block: A block that they tell of.
+
+    Returns:
+        An axis for each attribute of the block, and a last one for the regions.
+    """
+    structure = strategy.structure
+    public = structure.public_attributes
+    assert public is not None
+    values = totals.astype(np.float64).reshape(get_shape(structure.workload.domain, public))
+    names = structure.name_attributes(block)
+    summed = [n for n in public if n in structure.block_attributes and n not in names]
+    values = values.sum(axis=tuple(public.index(name) for name in summed))
+    left = [name for name in public if name not in summed]
+    values = np.moveaxis(values, [left.index(name) for name in names], range(len(names)))
+    for axis, name in enumerate(names):
+        matrix = strategy.attribute_matrices[structure.block_attributes.index(name)]
+        spread = matrix.compute_reference().reshape(-1, *(1,) * (values.ndim - axis - 1))
+        values = values - values.sum(axis=axis, keepdims=True) * spread
+    return np.asarray(values.reshape(*values.shape[: len(names)], -1))
 
 
 def take_range(values: FloatArray, axis: int | None, output: Output) -> FloatArray:

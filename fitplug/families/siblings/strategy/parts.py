@@ -23,6 +23,7 @@ from fitplug.families.base.estimates import arrange_as_group
 from fitplug.families.base.mechanism import ExactTotals, pack_integers, unpack_integers
 from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import Latest, Pieces, Slab, check_unit, join_sizes, sum_margin
+from fitplug.families.blocks.strategy.estimates import sum_totals
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.numeric import AnyArray, FloatArray, IntArray
@@ -276,12 +277,14 @@ class SiblingParts(PartedStrategy):
         return Pieces([o for o in outputs if part in self._list_parts(o)], make)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        raise NotImplementedError  # no unit of these plans has public totals
+        return lambda _: totals.astype(np.float64)
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
         unfolded, needed = self.structure.unfolded, self._blocks_of_group[output]
         estimates: dict[int, FloatArray] = {}
         for part in sorted(pieces):
+            if self.is_public(part):
+                continue
             blocks = [block for block in self._blocks_of(part) if block.block in needed]
             shapes = [(*block.cells, block.answers[-1]) for block in blocks]
             ends = list(itertools.accumulate(map(math.prod, shapes)))
@@ -296,11 +299,18 @@ class SiblingParts(PartedStrategy):
             total = np.zeros((*sizes, int(unfolded.row_counts[one.group])))
             for number in unfolded.subsets.find_blocks(one.group):
                 (subset,) = unfolded.subsets.list_attributes([number])
-                L, _ = self.strategy.represent(number, one.group)
                 has = [a in subset for a in attributes]
                 spread = [n if x else 1 for n, x in zip(sizes, has, strict=True)]
                 share = math.prod(1 if x else n for n, x in zip(sizes, has, strict=True))
-                total += (estimates[number] @ L.T).reshape(*spread, -1) / share
+                rows = np.zeros(1)
+                if number in estimates:
+                    L, _ = self.strategy.represent(number, one.group)
+                    rows = estimates[number] @ L.T
+                public = unfolded.find_public(number, one.group)
+                if public is not None:
+                    known = sum_totals(self.strategy, pieces[self.noisy_parts], number)
+                    rows = rows + known @ public.T
+                total += rows.reshape(*spread, -1) / share
             arranged = arrange_as_group(unfolded, one.group, total)
             whole[one.place] = arranged.reshape(whole[one.place].shape)
         return whole

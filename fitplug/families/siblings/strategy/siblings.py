@@ -26,6 +26,8 @@ from fitplug.families.base.parted_strategy import PartedStrategy
 from fitplug.families.base.pieces import PART
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.strategy.differences import PairStrategy
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.families.siblings.strategy.parts import SiblingParts, list_read_blocks
@@ -59,7 +61,8 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
         unfolded, empty = structure.unfolded, np.zeros(0)
         blocks = MatrixStrategy.read_blocks(unfolded, header, arrays)
         contrasts = make_contrasts(unfolded)
-        return {"unfolded": MatrixStrategy(unfolded, contrasts, 0, empty, empty, 0, **blocks)}
+        kind: Any = PairStrategy if isinstance(unfolded, PairStructure) else MatrixStrategy
+        return {"unfolded": kind(unfolded, contrasts, 0, empty, empty, 0, **blocks)}
 
     def check_blocks(self) -> None:
         self.unfolded.check_form()
