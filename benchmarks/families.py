@@ -227,6 +227,7 @@ CASES: dict[str, tuple[Callable[[], fp.Workload], fp.AddRemove | fp.ReplaceOne]]
     "survey tables by area": (make_tables, fp.ReplaceOne()),
     "the same, areas kept": (make_tables, fp.ReplaceOne(within=("PUMA",))),
     "homes by workplaces": (make_flows, fp.AddRemove()),
+    "homes, workplaces, replaced": (make_flows, fp.ReplaceOne()),
     "counties by industries": (make_industries, fp.AddRemove()),
     "ages, incomes, states": (make_incomes, fp.AddRemove()),
     "the same, replaced": (make_incomes, fp.ReplaceOne()),

@@ -53,7 +53,6 @@ from fitplug.families.blocks.strategy.causality import (
     separates_periods as separates_periods,
 )
 from fitplug.families.registry import register_families
-from fitplug.families.siblings.shape import SiblingPairStructure as SiblingPairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure as PersonTreeStructure
 
 register_families()

@@ -17,7 +17,6 @@ from fitplug.domain import (
 )
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure
-from fitplug.families.base.subsets import pad_sets
 from fitplug.families.base.tree_shape import find_tree_levels, is_tree, targets_vary
 from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
@@ -25,12 +24,12 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
-from fitplug.families.siblings.shape import unfold_siblings
+from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
+from fitplug.families.work import count_rows, estimate_tree_work, estimate_work
 from fitplug.neighbours import MOST_PAIRS
-from fitplug.numeric import FloatArray, to_positions
 from fitplug.workload import (
     ONE_RECORD,
     AddRemove,
@@ -66,6 +65,9 @@ is large. The design then takes about a minute."""
 MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
 """The most operations of an iteration over unfolded hierarchies, in place of a product and where
 the gap of a product or a tree is large. The design then takes about ten seconds, and a minute."""
+
+MOST_SMALL_CELLS = 512
+"""The most cells whose pairs are not too many to be told apart, where hierarchies could unfold."""
 
 _ONCE = 1 / 12
 """The part of what all iterations take that cells take once, where they are many."""
@@ -126,7 +128,7 @@ def analyse_structure(
             "together, or " + suggest_fewer_cells(workload.domain, group.attributes) + "."
         )
     if isinstance(unit, ReplaceOne):
-        return _build_pairs(workload, unit, family, tree)
+        return _build_pairs(workload, unit, family, tree, siblings)
     if not allows_any_rows(unit):
         return _build_persons(workload, unit, varying, tree)
     symmetric = _find_symmetric(workload, varying)
@@ -148,7 +150,7 @@ def analyse_structure(
         takes_blocks = _fits(matrices)
         is_small = takes_blocks and matrices.cells <= MANY_CELLS
         # A tree alone takes so little time that it is tried first.
-        is_slow = len(asymmetric) == 1 and _estimate_work(matrices, 1.0) > MOST_BEFORE_TREE
+        is_slow = len(asymmetric) == 1 and estimate_work(matrices, 1.0) > MOST_BEFORE_TREE
         tries_tree = tree is None and (is_slow or not is_small)
         if tries_tree and (name := _find_tree(workload, symmetric)):
             tree = (name, *(() if name in varying else ("merged",)))
@@ -156,7 +158,7 @@ def analyse_structure(
         if family is False or not can_be_product or takes_blocks:
             return _check_size(matrices)
         unfolded = unfold_siblings(matrices)
-        if unfolded is not None and _fits_widely(unfolded.unfolded, MOST_SIBLING_WORK):
+        if unfolded is not None and _unfolds(unfolded, MOST_SIBLING_WORK):
             return unfolded
     return _build_product(matrices, ProductStructure)
 
@@ -174,6 +176,9 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
     if type(structure) is TreePairStructure:
         pairs = PairStructure(workload, structure.unit, symmetric, structure.subsets)
+        unfolded = unfold_siblings(pairs)
+        if unfolded is not None and _unfolds(unfolded, MOST_WIDE_SIBLING_WORK):
+            return unfolded
         return pairs if pairs.fits or pairs.fits_named else None
     if type(structure) not in (ProductStructure, TreeStructure):
         return None
@@ -181,7 +186,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
     )
     unfolded = unfold_siblings(matrices)
-    if unfolded is not None and _fits_widely(unfolded.unfolded, MOST_WIDE_SIBLING_WORK):
+    if unfolded is not None and _unfolds(unfolded, MOST_WIDE_SIBLING_WORK):
         return unfolded
     if type(structure) is TreeStructure:
         is_near = gap <= LARGE_GAP or matrices.cells > MANY_CELLS or not _fits(matrices)
@@ -193,8 +198,8 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         for name in _list_trees(workload, symmetric)
         if _fits_beside(workload, symmetric, name)
     ]
-    tree = min(trees, key=_estimate_tree_work, default=None)
-    return tree if tree is not None and _estimate_tree_work(tree) <= MOST_TREE_WORK else None
+    tree = min(trees, key=estimate_tree_work, default=None)
+    return tree if tree is not None and estimate_tree_work(tree) <= MOST_TREE_WORK else None
 
 
 def _build_persons(
@@ -243,7 +248,11 @@ def _build_product(matrices: MatrixStructure, kind: type[ProductStructure]) -> S
 
 
 def _build_pairs(
-    workload: Workload, unit: ReplaceOne, family: bool | None, tree: Sequence[str] | None
+    workload: Workload,
+    unit: ReplaceOne,
+    family: bool | None,
+    tree: Sequence[str] | None,
+    siblings: bool,
 ) -> Structure:
     """Build the structure of neighbours that replace a record.
 
@@ -255,6 +264,10 @@ def _build_pairs(
     asymmetric = pairs.asymmetric
     if not asymmetric:
         return _check_size(MoveStructure(workload, unit, symmetric, subsets))
+    if siblings or (tree is None and family is None and pairs.cells > MOST_SMALL_CELLS):
+        unfolded = unfold_siblings(pairs)
+        if unfolded is not None and (siblings or _unfolds(unfolded, MOST_SIBLING_WORK)):
+            return _check_size(unfolded)
     name = _find_tree(workload, symmetric) if tree is None and family is None else None
     if name is not None and (_has_many_nodes(pairs, name) or not pairs.fits):
         tree = (name, "merged")
@@ -302,13 +315,6 @@ def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
         return None
     is_alone = len(symmetric) == len(workload.attributes) - 1
     return trees[0] if is_alone or get_codec(workload.domain[trees[0]]).levels else None
-
-
-def _estimate_tree_work(structure: TreeStructure) -> float:
-    """Estimate the operations of a sweep through a tree: of each node the cube of its cells."""
-    nodes = np.bincount(to_positions(structure.tree.depths)).astype(np.float64)
-    sizes = [np.array([float(one.size) for one in classes]) for classes in structure.classes]
-    return float(sum(nodes[: len(cells)] @ cells**3 for cells in sizes))
 
 
 def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
@@ -361,58 +367,28 @@ def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ..
     return tuple(name for name in workload.attributes if name not in asymmetric)
 
 
-def _count_rows(matrices: MatrixStructure) -> FloatArray:
-    """Count the rows of the queries of each block, shape (b,)."""
-    groups, blocks = matrices.subsets.pairs
-    counts = matrices.row_counts[groups].astype(np.float64)
-    return np.asarray(np.bincount(blocks, counts, len(matrices.blocks)), dtype=np.float64)
-
-
 def _is_long(matrices: MatrixStructure) -> bool:
     """Tell whether the cells that one attribute's queries tell apart are too many for a matrix."""
-    classes = min(float(_count_rows(matrices).max()), float(matrices.cells))
-    is_large = matrices.entries > MAX_ENTRIES or _estimate_work(matrices, 1.0) > MOST_AGAIN
+    classes = min(float(count_rows(matrices).max()), float(matrices.cells))
+    is_large = matrices.entries > MAX_ENTRIES or estimate_work(matrices, 1.0) > MOST_AGAIN
     return classes >= LEAST_CHAIN or is_large
 
 
 def _fits(matrices: MatrixStructure) -> bool:
     """Tell whether the product of the dense attributes is small enough for its optimum."""
     if matrices.cells <= MANY_CELLS:
-        return matrices.cells <= MOST_CELLS and _estimate_work(matrices, 1.0) <= MOST_WORK
+        return matrices.cells <= MOST_CELLS and estimate_work(matrices, 1.0) <= MOST_WORK
     return _fits_widely(matrices, MOST_WIDE_WORK)
 
 
 def _fits_widely(matrices: MatrixStructure, most: float) -> bool:
     """Tell whether the optimum over many dense cells takes no more operations an iteration."""
     has_room = matrices.cells <= MOST_CELLS and matrices.entries <= MOST_WIDE_ENTRIES
-    return has_room and _estimate_work(matrices, _ONCE) <= most
+    return has_room and estimate_work(matrices, _ONCE) <= most
 
 
-def _estimate_work(matrices: MatrixStructure, part: float) -> float:
-    """Estimate the operations of an iteration over all blocks, of which a part are over cells."""
-    rows, ranks = _count_rows(matrices), _bound_ranks(matrices)
-    return float((ranks**2 * (ranks + rows + part * matrices.cells)).sum())
-
-
-def _bound_ranks(matrices: MatrixStructure) -> FloatArray:
-    """Bound the rank of the queries of each block, shape (b,).
-
-    Groups of the same dense attributes have no more dimensions together than these have cells.
-    """
-    groups, names = matrices.workload.groups, matrices.dense
-    places = {name: place for place, name in enumerate(names)}
-    asked = [-1 if f.kind == "total" else places.get(f.attribute, -1) for f in groups.factors]
-    sets, kinds = np.unique(
-        pad_sets(*groups.gather_sets(np.array(asked, dtype=np.int64))).padded,
-        axis=0,
-        return_inverse=True,
-    )
-    shape = (*get_shape(matrices.workload.domain, names), 1)
-    cells = np.array([math.prod(shape[place] for place in places) for places in sets.tolist()])
-    of_pairs, blocks = matrices.subsets.pairs
-    of_kinds = kinds.ravel()[of_pairs]
-    pairs, inverse = np.unique(blocks * len(sets) + of_kinds, return_inverse=True)
-    rows = np.bincount(inverse.ravel(), matrices.row_counts[of_pairs].astype(np.float64))
-    ranks = np.minimum(rows, cells[pairs % len(sets)])
-    of_blocks = np.bincount(pairs // len(sets), ranks, len(matrices.blocks))
-    return np.minimum(of_blocks, float(matrices.cells))
+def _unfolds(structure: SiblingStructure, most: float) -> bool:
+    """Tell whether the optimum of an unfolded workload takes no more operations an iteration."""
+    unfolded = structure.unfolded
+    fits = _fits_widely(unfolded, most)
+    return fits and (not isinstance(unfolded, PairStructure) or unfolded.fits)

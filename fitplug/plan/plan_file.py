@@ -31,7 +31,6 @@ from fitplug.families import (
     PairStructure,
     PersonStructure,
     PersonTreeStructure,
-    SiblingPairStructure,
     Structure,
     analyse_structure,
     find_family,
@@ -267,12 +266,12 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
         raise PlanError("the attributes listed as symmetric are not symmetric")
-    if "records.cells" in arrays:
+    names_differences = "records.cells" in arrays
+    if names_differences and isinstance(
+        structure, (PairStructure, PersonStructure, PersonTreeStructure)
+    ):
         sets = RecordSets(arrays["records.cells"], arrays["records.labels"])
-        if isinstance(structure, (PairStructure, PersonStructure, PersonTreeStructure)):
-            structure = replace(structure, named=sets)
-        elif isinstance(structure, SiblingPairStructure):
-            structure = replace(structure, unfolded=replace(structure.unfolded, named=sets))
+        structure = replace(structure, named=sets)
     kind = find_family(structure).strategy
     matrices = kind.read_attribute_matrices(
         structure,

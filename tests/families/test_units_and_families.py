@@ -21,7 +21,7 @@ LIMITS = {
     "crossed trees": CROSSED[:2],
     "two trees": CROSSED,
     "three trees": CROSSED,
-    "unfolded trees": ((analysis, "MOST_CELLS", 20),),
+    "unfolded trees": ((analysis, "MOST_CELLS", 8), (analysis, "MOST_SMALL_CELLS")),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
     "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
 }
@@ -44,7 +44,6 @@ FAMILIES = {
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
-    **{("unfolded trees", unit): "blocks" for unit in UNITS if "replaced" in unit},
     **{("chain", unit): "product" for unit in UNITS if "replaced" in unit},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
 }

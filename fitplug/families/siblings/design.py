@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.family import Design
@@ -11,7 +12,7 @@ from fitplug.families.blocks.design.optimum import design_matrices
 from fitplug.families.blocks.design.pairs import design_pairs
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
-from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
+from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.families.siblings.strategy.siblings import SiblingStrategy
 from fitplug.solve import Options
 
@@ -20,13 +21,10 @@ def design_siblings(
     structure: SiblingStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
     """Minimise the privacy cost at the targets; see `design_matrices` and `design_pairs`."""
-    solve = design_pairs if isinstance(structure.unfolded, PairStructure) else design_matrices
+    solve: Any = design_pairs if isinstance(structure.unfolded, PairStructure) else design_matrices
     design = solve(structure.unfolded, objective, options, loss)
     unfolded = design.strategy
     assert isinstance(unfolded, MatrixStrategy)
-    if isinstance(structure, SiblingPairStructure):
-        assert isinstance(unfolded.structure, UnfoldedPairs)
-        structure = replace(structure, unfolded=unfolded.structure)
     strategy = SiblingStrategy(
         structure,
         make_contrasts(structure),

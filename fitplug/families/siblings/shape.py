@@ -5,8 +5,8 @@ of the next level asked, or the root. Then exchanging the children of one parent
 by convexity the optimal Sigma is any covariance over the parents, and for each parent any
 covariance of the rest times I - J/k for its k children (docs/theory/symmetry.md).
 
-This is what `MatrixStructure` says of an *unfolded* workload, in which the parents are a dense
-attribute, and the children of each parent are a symmetric attribute of their own. A group that asks
+This is what `MatrixStructure` and, where neighbours replace a record, `PairStructure` say of an
+*unfolded* workload, in which the parents are a dense attribute, and the children of each parent are a symmetric attribute of their own. A group that asks
 for the finest level is divided into one group for each parent. A record has a cell of each of these
 attributes, of which only its own parent's matters: no query counts the others.
 """
@@ -38,6 +38,9 @@ from fitplug.workload import (
     make_bound_workload,
     read_target,
 )
+
+MOST_CLASSES = 2 * MOST_PAIRS
+"""The most classes of pairs of parents' cells."""
 
 MOST_GROUPS, MOST_ANSWERS = 4000, 2**24
 """The most groups of an unfolded workload, and the most cells, so that no group need be cut."""
@@ -140,7 +143,7 @@ class UnfoldedPairs(PairStructure):
     @property
     def fits(self) -> bool:
         """Whether there are few enough classes of pairs of cells to give all of them weights."""
-        return self._has_room and self.pairs.count <= MOST_PAIRS
+        return self._has_room and self.pairs.count <= MOST_CLASSES
 
     @cached_property
     def movable(self) -> tuple[tuple[int, ...], ...]:
@@ -266,10 +269,6 @@ class SiblingPairStructure(SiblingStructure):
     @property
     def profile_size(self) -> int:
         return self.cells
-
-    @property
-    def arrays_in_files(self) -> Mapping[str, IntArray]:
-        return self.unfolded.arrays_in_files
 
 
 def list_parts(

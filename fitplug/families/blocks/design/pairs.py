@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
@@ -321,7 +322,9 @@ def _design_all_pairs(
     blocks = problem.blocks
     # Most blocks of children read few nodes.
     read = [np.flatnonzero(block.basis.any(axis=0)) for block in blocks]
-    at = [np.ix_([place], nodes, nodes) for place, nodes in zip(structure.places, read, strict=True)]
+    parts: list[Any] = [
+        (place, *np.ix_(nodes, nodes)) for place, nodes in zip(structure.places, read, strict=True)
+    ]
     bases = [block.basis[:, nodes] for block, nodes in zip(blocks, read, strict=True)]
     count = pairs.nodes
 
@@ -329,8 +332,8 @@ def _design_all_pairs(
         moments = structure.sum_moments(p)[0]
         value, ratios, whiteners = 0.0, np.zeros(len(q)), []
         products = np.zeros((pairs.sets, count, count))
-        for block, B, weight, part in zip(blocks, bases, problem.multiples, at, strict=True):
-            P = weight * (B @ moments[part][0] @ B.T)
+        for block, B, weight, part in zip(blocks, bases, problem.multiples, parts, strict=True):
+            P = weight * (B @ moments[part] @ B.T)
             mean = compute_mean_of_product(P, block.representation, q[block.rows])
             value += mean.value
             ratios[block.rows] += mean.ratios
@@ -367,7 +370,8 @@ def _measure_pairs(columns: FloatArray, ends: PairEnds, ratios: FloatArray) -> F
 
 def _choose_spanning(B: FloatArray, order: IndexArray) -> IndexArray:
     """Choose columns of B (k, N) that span its rank, from few columns if these have it."""
-    rank, chosen, rest, order = np.zeros((len(B), 0)), [], B, order[B.any(axis=0)[order]]
+    rank, chosen, rest = np.zeros((len(B), 0)), [], B
+    order = order[np.abs(B).sum(axis=0)[order] > 0]
     unit = float(np.sqrt((B * B).sum(axis=0)).max())
     while rank.shape[1] < len(B):
         tried = order[: 4 * len(B)]

@@ -253,8 +253,8 @@ class PairStructure(MatrixStructure):
     ) -> AnyArray:
         """Mix products that are summed for each number of `places`; see `sum_products`."""
         for digit in range(len(self.movable)):
-            numbers = (self.take_numbers(each, digit, nodes) for each in (same, other))
-            table = mix_sets(table, *((1, number) for number in numbers), digit)
+            a, b = (self.take_numbers(each, digit, nodes) for each in (same, other))
+            table = mix_sets(table, (1, a), (1, b), digit)
         return table
 
     def list_ratios(self) -> tuple[list[float], list[float]]:

@@ -116,7 +116,9 @@ class BlockTotalsSplit:
         g = structure.workload.groups.find_position(cut_output.group)
         ranges = [np.zeros(0)]
         for block in self._cut.list_public(g):
-            values = self._sums.remember(block, partial(sum_totals, self._strategy, self._totals, block))
+            values = self._sums.remember(
+                block, partial(sum_totals, self._strategy, self._totals, block)
+            )
             applied, axis = self._cut.find_applied(block, g), None
             if applied is not None:
                 axis = structure.subsets.list_attributes([block])[0].index(applied)

@@ -1,0 +1,57 @@
+"""Work: how long a design takes, estimated from a structure before anything is made."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fitplug.domain import get_shape
+from fitplug.families.base.subsets import pad_sets
+from fitplug.families.blocks.shape.matrices import MatrixStructure
+from fitplug.families.tree.shape.blocks import TreeStructure
+from fitplug.numeric import FloatArray, to_positions
+
+
+def estimate_work(matrices: MatrixStructure, part: float) -> float:
+    """Estimate the operations of an iteration over all blocks, of which a part are over cells."""
+    rows, ranks = count_rows(matrices), _bound_ranks(matrices)
+    return float((ranks**2 * (ranks + rows + part * matrices.cells)).sum())
+
+
+def estimate_tree_work(structure: TreeStructure) -> float:
+    """Estimate the operations of a sweep through a tree: of each node the cube of its cells."""
+    nodes = np.bincount(to_positions(structure.tree.depths)).astype(np.float64)
+    sizes = [np.array([float(one.size) for one in classes]) for classes in structure.classes]
+    return float(sum(nodes[: len(cells)] @ cells**3 for cells in sizes))
+
+
+def count_rows(matrices: MatrixStructure) -> FloatArray:
+    """Count the rows of the queries of each block, shape (b,)."""
+    groups, blocks = matrices.subsets.pairs
+    counts = matrices.row_counts[groups].astype(np.float64)
+    return np.asarray(np.bincount(blocks, counts, len(matrices.blocks)), dtype=np.float64)
+
+
+def _bound_ranks(matrices: MatrixStructure) -> FloatArray:
+    """Bound the rank of the queries of each block, shape (b,).
+
+    Groups of the same dense attributes have no more dimensions together than these have cells.
+    """
+    groups, names = matrices.workload.groups, matrices.dense
+    places = {name: place for place, name in enumerate(names)}
+    asked = [-1 if f.kind == "total" else places.get(f.attribute, -1) for f in groups.factors]
+    sets, kinds = np.unique(
+        pad_sets(*groups.gather_sets(np.array(asked, dtype=np.int64))).padded,
+        axis=0,
+        return_inverse=True,
+    )
+    shape = (*get_shape(matrices.workload.domain, names), 1)
+    cells = np.array([math.prod(shape[place] for place in places) for places in sets.tolist()])
+    of_pairs, blocks = matrices.subsets.pairs
+    of_kinds = kinds.ravel()[of_pairs]
+    pairs, inverse = np.unique(blocks * len(sets) + of_kinds, return_inverse=True)
+    rows = np.bincount(inverse.ravel(), matrices.row_counts[of_pairs].astype(np.float64))
+    ranks = np.minimum(rows, cells[pairs % len(sets)])
+    of_blocks = np.bincount(pairs // len(sets), ranks, len(matrices.blocks))
+    return np.minimum(of_blocks, float(matrices.cells))
