@@ -67,7 +67,7 @@ MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
 the gap of a product or a tree is large. The design then takes about ten seconds, and a minute."""
 
 MOST_SMALL_CELLS = 512
-"""The most cells whose pairs are not too many to be told apart, where hierarchies could unfold."""
+"""The most cells whose pairs are told apart although hierarchies may unfold."""
 
 _ONCE = 1 / 12
 """The part of what all iterations take that cells take once, where they are many."""

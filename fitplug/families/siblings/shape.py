@@ -6,9 +6,10 @@ by convexity the optimal Sigma is any covariance over the parents, and for each 
 covariance of the rest times I - J/k for its k children (docs/theory/symmetry.md).
 
 This is what `MatrixStructure` and, where neighbours replace a record, `PairStructure` say of an
-*unfolded* workload, in which the parents are a dense attribute, and the children of each parent are a symmetric attribute of their own. A group that asks
-for the finest level is divided into one group for each parent. A record has a cell of each of these
-attributes, of which only its own parent's matters: no query counts the others.
+*unfolded* workload, in which the parents are a dense attribute, and the children of each parent are
+a symmetric attribute of their own. A group that asks for the finest level is divided into one group
+for each parent. A record has a cell of each of these attributes, of which only its own parent's
+matters: no query counts the others.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class UnfoldedPairs(PairStructure):
 
     Attributes:
         children: For each unfolded hierarchy the attribute of the children of each dense cell's
-            parent, shape (D,), -1 for an only child.
+            parent, shape (D,), or -1 for an only child.
     """
 
     children: tuple[IntArray, ...] = ()
@@ -156,7 +157,7 @@ class UnfoldedPairs(PairStructure):
         some = next((some for some in self.children if (some == first).any()), None)
         if some is None:
             return numbers[first]
-        # No block of children reads the only ones.
+        # No block of children reads an only child, so its number does not matter.
         kind = object if isinstance(numbers[first], int) else np.float64
         given = np.array([*numbers, 1], dtype=kind)
         return given[some[self.pairs.cells[nodes]]]
