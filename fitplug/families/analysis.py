@@ -264,11 +264,12 @@ def _build_pairs(
     asymmetric = pairs.asymmetric
     if not asymmetric:
         return _check_size(MoveStructure(workload, unit, symmetric, subsets))
-    if siblings or (tree is None and family is None and pairs.cells > MOST_SMALL_CELLS):
-        unfolded = unfold_siblings(pairs)
-        if unfolded is not None and (siblings or _unfolds(unfolded, MOST_SIBLING_WORK)):
+    is_chosen = tree is None and family is None
+    name = _find_tree(workload, symmetric) if is_chosen else None
+    if siblings or (is_chosen and pairs.cells > MOST_SMALL_CELLS):
+        unfolded, most = unfold_siblings(pairs), MOST_SIBLING_WORK if name else MOST_AGAIN
+        if unfolded is not None and (siblings or _unfolds(unfolded, most)):
             return _check_size(unfolded)
-    name = _find_tree(workload, symmetric) if tree is None and family is None else None
     if name is not None and (_has_many_nodes(pairs, name) or not pairs.fits):
         tree = (name, "merged")
     if tree:

@@ -20,7 +20,7 @@ from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.design.products import design_products
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.design import design_siblings
-from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure
+from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.tree.design.designs import (
     design_person_trees,
     design_tree_pairs,
@@ -37,6 +37,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     MatrixStructure: design_matrices,
     PersonStructure: design_persons,
     PairStructure: design_pairs,
+    UnfoldedPairs: design_pairs,
     MoveStructure: design_moves,
     ProductStructure: design_products,
     ProductPairStructure: design_products,

@@ -18,7 +18,7 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape import ChainStructure
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
-from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from tests.helpers.plans import MIXED, PRODUCTS
@@ -35,6 +35,8 @@ def test_every_structure_is_registered_everywhere() -> None:
         PersonTreeStructure,
         MoveStructure,
         SiblingStructure,
+        SiblingPairStructure,
+        UnfoldedPairs,
         ProductPairStructure,
         TreePairStructure,
     }

@@ -40,9 +40,6 @@ from fitplug.workload import (
     read_target,
 )
 
-MOST_CLASSES = 2 * MOST_PAIRS
-"""The most classes of pairs of parents' cells."""
-
 MOST_GROUPS, MOST_ANSWERS = 4000, 2**24
 """The most groups of an unfolded workload, and the most cells, so that no group need be cut."""
 
@@ -142,9 +139,12 @@ class UnfoldedPairs(PairStructure):
     children: tuple[IntArray, ...] = ()
 
     @property
+    def most_classes(self) -> int:
+        return 2 * MOST_PAIRS
+
+    @property
     def fits(self) -> bool:
-        """Whether there are few enough classes of pairs of cells to give all of them weights."""
-        return self._has_room and self.pairs.count <= MOST_CLASSES
+        return self._has_room and self.pairs.count <= self.most_classes
 
     @cached_property
     def movable(self) -> tuple[tuple[int, ...], ...]:

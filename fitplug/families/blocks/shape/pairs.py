@@ -79,11 +79,16 @@ class PairStructure(MatrixStructure):
         return np.array(noisy, dtype=np.int64)
 
     @property
+    def most_classes(self) -> int:
+        """The most classes of pairs of cells that may all have weights."""
+        return MOST_PAIRS
+
+    @property
     def fits(self) -> bool:
         """Whether there are few enough classes of pairs of cells to give all of them weights."""
         return (
             self._has_room
-            and self.pairs.count <= MOST_PAIRS
+            and self.pairs.count <= self.most_classes
             and len(self.blocks) * self.pairs.nodes**2 <= 4 * MOST_PAIRS
         )
 
@@ -117,10 +122,10 @@ class PairStructure(MatrixStructure):
             )
         super().check_size()
         takes_some = self.fits_named
-        if not takes_some and (pairs := self.pairs.count) > MOST_PAIRS:
+        if not takes_some and (pairs := self.pairs.count) > self.most_classes:
             raise WorkloadError(
                 f"the queries distinguish {self.pairs.nodes:,} cells, so a replaced row may change "
-                f"between {pairs:,} pairs of them, more than {MOST_PAIRS:,}. Ask for less detail, "
+                f"between {pairs:,} pairs of them, more than {self.most_classes:,}. Ask for less detail, "
                 f"or {TWO_CHANGES}"
             )
         if not takes_some and not self.fits:
