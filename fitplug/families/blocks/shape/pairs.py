@@ -125,8 +125,8 @@ class PairStructure(MatrixStructure):
         if not takes_some and (pairs := self.pairs.count) > self.most_classes:
             raise WorkloadError(
                 f"the queries distinguish {self.pairs.nodes:,} cells, so a replaced row may change "
-                f"between {pairs:,} pairs of them, more than {self.most_classes:,}. Ask for less detail, "
-                f"or {TWO_CHANGES}"
+                f"between {pairs:,} pairs of them, more than {self.most_classes:,}. Ask for less "
+                f"detail, or {TWO_CHANGES}"
             )
         if not takes_some and not self.fits:
             raise WorkloadError(
