@@ -125,8 +125,8 @@ class PairStrategy:
             [each.astype(kind) for each in squares], same, other
         )[0]
         for i, j in structure.pairs.list_tiles():  # `\label{line:tiles}`
-            grams = [multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns]  # `\label{line:gram}`
-            least = structure.sum_products(grams, same, other).min(axis=0)
+            grams = (multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns)  # `\label{line:gram}`
+            least = structure.sum_products(grams, same, other, j).min(axis=0)
             costs = own[i, None] + own[j] - 2 * least  # `\label{line:pair}`
             largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
             largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
@@ -151,18 +151,29 @@ def multiply_contrasts(structure):
 
 
 class PairStructure:
-    def sum_products(self, matrices, same, other):
-        table = np.zeros(
-            (self.pairs.sets, *matrices[0].shape), dtype=matrices[0].dtype
-        )
+    def sum_products(self, matrices, same, other, nodes=slice(None)):
+        table = np.zeros(0)
         for matrix, (place, others) in zip(matrices, self._places, strict=True):
+            if not table.size:
+                table = np.zeros((self.pairs.sets, *matrix.shape), dtype=matrix.dtype)
             multiple = 1
             for a in others:
                 multiple = multiple * same[a]
             table[place] += multiple * matrix  # `\label{line:place}`
-        for bit, a in enumerate(self.free.tolist()):
-            table = mix_sets(table, (1, same[a]), (1, other[a]), bit)  # `\label{line:mix}`
+        return self.mix_products(table, same, other, nodes)
+
+    def mix_products(self, table, same, other, nodes=slice(None)):
+        for digit in range(len(self.movable)):
+            a, b = (self.take_numbers(each, digit, nodes) for each in (same, other))
+            table = mix_sets(table, (1, a), (1, b), digit)  # `\label{line:mix}`
         return table
+
+    @cached_property
+    def movable(self):
+        return tuple((a,) for a in self.free.tolist())
+
+    def take_numbers(self, numbers, digit, nodes):
+        return numbers[self.movable[digit][0]]
 
 
 # fitplug.neighbours.cell_pairs
