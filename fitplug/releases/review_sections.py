@@ -390,14 +390,12 @@ def _justify(release: Release) -> str:
             f"{row.queries:,}",
             row.target,
             format_up(row.largest_std * scale, 4),
-            f"{format_up(100 * row.used * scale**2, 4)}%",
+            f"{format_up(100 * row.std_ratio * scale, 4)}%",
         )
         for row in plan.group_rows()
     ]
     shown, rest = split_rows(rows)
-    table = make_table(
-        ("queries", "number", "target", "largest std", "variance over target"), shown
-    )
+    table = make_table(("queries", "number", "target", "achieved std", "% of target"), shown)
     more = f"\n\nand {len(rest):,} more." if rest else ""
     is_least = plan.objective.plain and plan.gap <= plan.tolerance
     if plan.scale == 1.0:

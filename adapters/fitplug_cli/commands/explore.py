@@ -207,7 +207,7 @@ def _describe_outcome(plan: Plan, delta: float) -> Outcome:
             GroupOutcome(
                 std,
                 format_std_range(group.smallest_std, group.largest_std),
-                group.used,
+                group.std_ratio,
                 group.binding,
                 group.price,
                 group.saves,

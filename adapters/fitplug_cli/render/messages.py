@@ -131,8 +131,8 @@ def _print_groups(plan: Plan) -> None:
     for row in listed:
         quantities = [row.quantity] if quantity else []
         spread = format_std_range(row.smallest_std, row.largest_std)
-        used = f"{row.used:.1%}"
-        table.add_row(row.name, f"{row.queries:,}", *quantities, row.target, spread, used)
+        ratio = f"{row.std_ratio:.1%}"
+        table.add_row(row.name, f"{row.queries:,}", *quantities, row.target, spread, ratio)
     print_table(table)
 
 
