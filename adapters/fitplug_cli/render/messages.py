@@ -69,7 +69,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
 
 def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[str, str]:
     """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
-    nothing = "no rows: every attribute has a cell for other values"
+    nothing = "no rows: every attribute in use has a cell for other values"
     return "not counted", describe_rows_outside(plan, limited) or nothing
 
 
