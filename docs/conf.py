@@ -57,6 +57,7 @@ html_title = "fitplug"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")  # page titles first
 html_show_sourcelink = False
 html_sidebars = {"index": [], "about": []}
 theory_folder = "theory"
@@ -97,7 +98,8 @@ def tidy_types(
 
 def shorten_arrays(text: str) -> str:
     """Write NDArray[float64] for the type that it stands for."""
-    array = r"(?:numpy\.)?ndarray\[tuple\[Any, \.\.\.\], (?:numpy\.)?dtype\[(?:numpy\.)?(\w+)\]\]"
+    module = r"~?(?:numpy\.|typing\.)?"
+    array = rf"{module}ndarray\[tuple\[{module}Any, \.\.\.\], {module}dtype\[{module}(\w+)\]\]"
     return re.sub(array, r"NDArray[\1]", text)
 
 
