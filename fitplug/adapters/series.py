@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import AttributeSet, Source, Tables
+from fitplug.errors import check_type
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.releases import PartialRelease, Release
@@ -150,6 +151,7 @@ def begin_series(
         FitplugError: A file cannot be written.
     """
     charge = {"ledger": ledger, "key": key, "what": what}
+    check_type("plan", plan, Plan, "fitplug.begin_series(plan, folder, ledger=..., key=...)")
     series: Series = call_adapter(
         "begin_series",
         plan,

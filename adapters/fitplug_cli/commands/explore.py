@@ -54,7 +54,11 @@ def explore(
     port: Annotated[
         int,
         typer.Option(
-            "--port", min=0, max=65535, help="Port on 127.0.0.1.", show_default="a free one"
+            "--port",
+            min=0,
+            max=65535,
+            help="Port on 127.0.0.1. [default: a free one]",
+            show_default=False,
         ),
     ] = 0,
     no_browser: Annotated[

@@ -54,7 +54,7 @@ def report(
         typer.Option(
             "--max-rho",
             parser=read_amount,
-            metavar="FLOAT",
+            metavar="<float>",
             help="If the targets cost more, show how to relax them and exit with code 3.",
         ),
     ] = None,
