@@ -205,7 +205,7 @@ def complete_folder(
     header = dict(record) | {
         "kind": _KIND,
         "format": _FORMAT,
-        "plan_digest": release.plan_digest,
+        "plan_digest": release.plan.digest,
         "answers_digest": answers_digest,
         "files": {name: hash_content(one) for name, one in contents.items()},
     }

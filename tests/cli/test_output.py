@@ -70,7 +70,7 @@ def test_a_run_and_the_ledger_after_it(spec):
     record = said(fitplug("run", spec, "--json"))
     release = Release.load(record["folder"])
     assert record["rho"] == record["rho_charged"] == release.rho
-    assert record["plan_digest"] == release.plan_digest
+    assert record["plan_digest"] == release.plan.digest
     ledger = fp.Ledger(record["ledger"]["path"])
     assert record["ledger"]["spent"] == ledger.spent
     assert record["ledger"]["remaining"] == ledger.remaining
