@@ -155,6 +155,16 @@ def test_a_screen_fits_a_terminal(spec, columns):
     assert any(line.startswith("not counted") for line in lines)
 
 
+def test_a_narrow_terminal_cuts_no_number(spec):
+    folder = spec.parent / "release"
+    assert fitplug("run", spec, "--again", "--replace").returncode == 0
+    for arguments in (["show", folder, "total"], ["compare", folder, spec]):
+        _, written = run_on_a_terminal(24, *arguments, NO_COLOR="1")
+        numbers = re.findall(r"[-\d,]*\d\.\d+%?", fitplug(*arguments).stdout)
+        assert len(numbers) >= 5
+        assert all(number in written for number in numbers)
+
+
 def test_messages_are_in_colour_on_a_terminal_only(tmp_path):
     spec = make(tmp_path, SPEC.replace('SEX = ["1", "2"]', 'SEX = ["1", "2", "=1+1"]'))
     code, written = run_on_a_terminal(80, "run", spec)
