@@ -395,7 +395,7 @@ def _justify(release: Release) -> str:
         for row in plan.group_rows()
     ]
     shown, rest = split_rows(rows)
-    table = make_table(("queries", "number", "target", "achieved std", "% of target"), shown)
+    table = make_table(("group", "queries", "target", "achieved std", "% of target"), shown)
     more = f"\n\nand {len(rest):,} more." if rest else ""
     is_least = plan.objective.plain and plan.gap <= plan.tolerance
     if plan.scale == 1.0:
