@@ -129,12 +129,12 @@ def _describe_unprotected(plan: Plan) -> str:
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
         f"The number of counted rows{which} is released exactly, without noise, because adjacent "
-        f"datasets have equal numbers. Nothing else is released unprotected. {made}"
+        f"data sets have equal numbers. Nothing else is released unprotected. {made}"
     )
 
 
 def _describe_adjacent(plan: Plan, unit: str) -> str:
-    """Describe which datasets are adjacent."""
+    """Describe which data sets are adjacent."""
     any_value = ""
     if list_measure_rules(plan.workload):
         any_value = (
@@ -145,11 +145,11 @@ def _describe_adjacent(plan: Plan, unit: str) -> str:
         names = plan.strategy.structure.public_attributes
         fixed = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
         return (
-            f"Adjacent datasets differ in the values of all rows of one {unit}{fixed}; the number "
+            f"Adjacent data sets differ in the values of all rows of one {unit}{fixed}; the number "
             f"of rows is the same (change-one distance).{any_value}"
         )
     return (
-        f"Adjacent datasets differ by all rows of one {unit}, added or removed (symmetric "
+        f"Adjacent data sets differ by all rows of one {unit}, added or removed (symmetric "
         f"distance).{any_value}"
     )
 
