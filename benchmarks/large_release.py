@@ -116,7 +116,7 @@ def release(plan: fp.Plan, tables: fp.Tables) -> Callable[[], None]:
         with tempfile.TemporaryDirectory() as directory:
             ledger = fp.Ledger(Path(directory) / "budget.db", rho=1e3)
             made = release_source(plan, tables, Path(directory) / "release", ledger=ledger, key="a")
-            assert made.plan_digest == plan.digest
+            assert made.plan.digest == plan.digest
 
     return make
 

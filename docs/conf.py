@@ -57,6 +57,7 @@ html_title = "fitplug"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")  # page titles first
 html_show_sourcelink = False
 html_sidebars = {"index": [], "about": []}
 theory_folder = "theory"
@@ -71,6 +72,7 @@ def setup(app: Sphinx) -> None:
     """Read comma-separated values as plain text, which Pygments has no lexer for."""
     app.add_lexer("csv", TextLexer)
     app.connect("autodoc-process-signature", tidy_signature)
+    app.connect("autodoc-process-docstring", tidy_types, priority=600)  # after napoleon's types
     app.connect("doctree-resolved", set_dashes)
     app.connect("autodoc-skip-member", skip_tuples)
 
@@ -82,8 +84,23 @@ def tidy_signature(
     if arguments is None:
         return None
     arguments = re.sub(r"TypeAliasForwardRef\('([^']*)'\)", r"\1", arguments)
-    arguments = re.sub(r"<function (\w+)[^>]*>", r"\1", arguments)  # a default
+    arguments = shorten_arrays(re.sub(r"<function (\w+)[^>]*>", r"\1", arguments))  # a default
+    returns = None if returns is None else shorten_arrays(returns)
     return "" if getattr(value, "_is_protocol", False) else arguments, returns
+
+
+def tidy_types(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Show the types of arrays among the attributes of a class in short."""
+    lines[:] = map(shorten_arrays, lines)
+
+
+def shorten_arrays(text: str) -> str:
+    """Write NDArray[float64] for the type that it stands for."""
+    module = r"~?(?:numpy\.|typing\.)?"
+    array = rf"{module}ndarray\[tuple\[{module}Any, \.\.\.\], {module}dtype\[{module}(\w+)\]\]"
+    return re.sub(array, r"NDArray[\1]", text)
 
 
 def set_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:

@@ -122,6 +122,22 @@ def quote(text: str) -> str:
     return quotation + text.replace(quotation, 2 * quotation) + quotation
 
 
+def check_type(name: str, value: object, kind: type | tuple[type, ...], call: str) -> None:
+    """Raise TypeError unless an argument is of a class, as if two arguments are exchanged.
+
+    Args:
+        name: The name of the argument.
+        value: The argument.
+        kind: The class; or several, of which the first is named.
+        call: How the function is called.
+    """
+    if not isinstance(value, kind):
+        named = kind[0] if isinstance(kind, tuple) else kind
+        raise TypeError(
+            f"{name} must be a fitplug.{named.__name__}, not {type(value).__name__}. Call {call}."
+        )
+
+
 def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Suggest the known word nearest to `word`, or list the known words if none is near.
 

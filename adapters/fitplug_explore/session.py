@@ -95,7 +95,7 @@ class GroupOutcome:
     Attributes:
         allowed_std: The largest std that the targets allow.
         achieved: The standard deviations of the answers, as people read them.
-        used: The largest ratio of a variance to its target.
+        std_ratio: The largest ratio of a std to its target's.
         binding: The number of answers that are exactly at their target.
         price: The share of rho that its targets cost; None if the plan has no prices.
         saves: An upper estimate of the share of rho saved if each std is 10% larger, or None.
@@ -103,7 +103,7 @@ class GroupOutcome:
 
     allowed_std: float
     achieved: str
-    used: float
+    std_ratio: float
     binding: int
     price: float | None
     saves: float | None

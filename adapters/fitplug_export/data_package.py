@@ -91,7 +91,7 @@ def write_data_package(
         package = {
             "$schema": f"{_PROFILES}/datapackage.json",
             "profile": "tabular-data-package",
-            "name": f"release-{release.plan_digest[:12]}",
+            "name": f"release-{release.plan.digest[:12]}",
             "description": release.population,
             "resources": resources,
         }

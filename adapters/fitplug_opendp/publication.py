@@ -21,7 +21,7 @@ first, and the other process publishes the same answers. A run stages its answer
 * in one area for all runs (`Executor.is_resumed`). Whoever writes a part first decides what it
   holds, and a part that is there is never drawn again. Such runs charge with a seal of the exact
   counts, and a run whose counts have another seal is refused: answers of which some are drawn from
-  one dataset and some from another would cost more than was charged.
+  one data set and some from another would cost more than was charged.
 
 A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at
 before anything is charged or drawn: what the charge paid for is entered again, and what names a

@@ -209,7 +209,7 @@ def describe_release(release: Release, confidence: float, delta: float) -> dict[
 
 
 def _describe_neighbours(plan: Plan) -> str:
-    """Describe neighbouring datasets."""
+    """Describe neighbouring data sets."""
     if allows_any_rows(plan.unit):
         return "add or remove one row; rho is for all rows of one person"
     return f"{plan.bound_unit}; rho is for all rows of one person"
@@ -222,7 +222,7 @@ def _describe_check(plan: Plan) -> dict[str, Any]:
         return {}
     return {
         "sensitivity_check": {
-            "meaning": "largest squared distance between answers on neighbouring datasets, "
+            "meaning": "largest squared distance between answers on neighbouring data sets, "
             "computed as for the release, compared with the distance charged for",
             "cells": check.cells,
             "neighbours": check.neighbours,

@@ -25,7 +25,7 @@ html_show_sourcelink = False
 html_sidebars = {"**": ["globaltoc.html"]}
 html_math_renderer = "mathml"
 html_theme_options = {
-    "external_links": [{"name": "User guide", "url": "../index.html"}],
+    "icon_links": [{"name": "User guide", "url": "../index.html", "icon": "fa-solid fa-book"}],
     "globaltoc_maxdepth": 1,
     "navbar_center": [],
     "navbar_end": ["theme-switcher", "navbar-icon-links"],

@@ -9,7 +9,7 @@ from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import Preview, Source, Tables, is_in_database, read_source
 from fitplug.display import Progress
 from fitplug.domain import Domain
-from fitplug.errors import InputError
+from fitplug.errors import InputError, check_type
 from fitplug.plan import Plan
 from fitplug.workload import Unit, Workload
 
@@ -68,6 +68,7 @@ def count(
         Tables of int64 arrays, one for each attribute set, axes in the domain's order.
 
     Raises:
+        TypeError: The plan is something else.
         ImportError: Dask or another library is not installed; the message says how to install it.
         DataError: Files are missing, damaged, found twice (also by links), of another schema than
             the domain, or change meanwhile.
@@ -77,6 +78,7 @@ def count(
             enforce it.
         FitplugError: The workers of `client` fail or have other code than this process.
     """
+    check_type("plan", plan, (Plan, Workload, tuple), "fitplug.count(source, plan)")
     source = read_source(source)
     tables: Tables = call_adapter(
         "count_in_database" if is_in_database(source) else "count",
@@ -112,6 +114,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
         DomainError: As by `count`.
         InputError: The rows are in a database.
     """
+    check_type("plan", plan, (Plan, Workload, tuple), "fitplug.preview(source, plan)")
     source = read_source(source)
     if is_in_database(source):
         raise InputError(

@@ -9,7 +9,7 @@ from typing import Any
 from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import Source, Tables, is_in_database, read_source
 from fitplug.display import Progress
-from fitplug.errors import InputError
+from fitplug.errors import InputError, check_type
 from fitplug.files import is_url
 from fitplug.ledger import ChargeReference, Ledger
 from fitplug.plan import Plan
@@ -114,11 +114,7 @@ def release(
         FitplugError: Workers fail, or the folder cannot be written after the charge. The same call
             then finishes the release.
     """
-    if not isinstance(plan, Plan):
-        raise TypeError(
-            f"plan must be a fitplug.Plan, not {type(plan).__name__}. Call fitplug.release(plan, "
-            "data, folder)."
-        )
+    check_type("plan", plan, Plan, "fitplug.release(plan, data, folder)")
     is_counted = isinstance(data, Tables)
     for_folder = {
         "again": again,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fitplug.adapters.entry_points import call_adapter
 from fitplug.counts import AttributeSet, Source, Tables
+from fitplug.errors import check_type
 from fitplug.ledger import Ledger
 from fitplug.plan import Plan
 from fitplug.releases import PartialRelease, Release
@@ -62,15 +63,14 @@ class Series(Protocol):
     ) -> PartialRelease:
         """Draw a period, once, and write its folder.
 
-        A period that is drawn already is returned as it was released, and the data are not looked
-        at. If an earlier call was stopped, this one continues it, with the counts that were sealed
-        then.
+        For a period that was drawn before, this returns what was released and does not read the
+        data. It continues an earlier call that was stopped, with the counts that were sealed then.
 
         Args:
             period: The period: a value of the attribute, or its text.
             data: Exact counts that hold at least `tables`, a function that returns them when they
                 are needed, or a `Source` or its path. Only the cells of this period are used. The
-                counts must be final: what changes in the data later is in no release.
+                counts must be final: no release includes later changes of the data.
 
         Returns:
             What is released so far, with this period.
@@ -130,9 +130,9 @@ def begin_series(
         display: Whether each period gets display tables too, which keep the numbers of the display
             tables before it.
         key_file: The file for the key of the exact counts, which are kept encrypted next to the
-            folder; a new file in another folder than these. If left out, it is a file in the
-            account of this user, `Series.key_file`. Back it up apart from the counts: without it
-            no later period can be drawn. It is removed after the last period.
+            folder; a new file in another folder than these. If left out, it is a file in your
+            account, `Series.key_file`. Back it up separately from the counts: without it no later
+            period can be drawn. It is removed after the last period.
 
     Returns:
         The series, ready for its first period.
@@ -150,6 +150,7 @@ def begin_series(
         FitplugError: A file cannot be written.
     """
     charge = {"ledger": ledger, "key": key, "what": what}
+    check_type("plan", plan, Plan, "fitplug.begin_series(plan, folder, ledger=..., key=...)")
     series: Series = call_adapter(
         "begin_series",
         plan,

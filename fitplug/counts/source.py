@@ -24,8 +24,8 @@ class DeltaTable:
         fp.count(fp.DeltaTable("lake/people", version=12), plan)
 
     The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
-    a table that needs other features of readers is refused. A `deltalake.DeltaTable` may be counted
-    as it is, in the version that it has loaded; its files are reached with `storage_options`.
+    a table that needs other features of readers is refused. `fp.count` also takes a
+    `deltalake.DeltaTable`, in its loaded version; `storage_options` give access to its files.
 
     Args:
         path: The folder of the table, or its URL.
@@ -72,7 +72,7 @@ class DatabaseTable:
 
         fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
 
-    A table or expression of Ibis may be counted as it is: `fp.count(connection.table("people"),
+    `fp.count` also takes a table or expression of Ibis: `fp.count(connection.table("people"),
     plan)`. DuckDB, SQLite, PostgreSQL and Spark are tested; other databases of Ibis are not.
 
     Args:

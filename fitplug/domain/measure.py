@@ -66,8 +66,8 @@ class Measure(Attribute):
             a value. Without it such rows are outside.
 
     Raises:
-        DomainError: If the bounds do not increase, are not finite numbers below 2**53 in size or no
-            dates, or are not a multiple of the unit apart, of at most 2**25 units.
+        DomainError: The bounds do not increase, are neither dates nor finite numbers below 2**53 in
+            size, or their distance is not a whole number of units or above 2**25 units.
     """
 
     low: Bound

@@ -216,17 +216,18 @@ class Evaluation:
             f"costliest     {self.costliest_neighbours}",
             "",
         ]
-        table = [("group", "queries", "target", "largest std", "of target", "optimum's std")]
+        table = [("group", "queries", "target", "achieved std", "% of target", "optimum's std")]
         slack = self.plan.privacy_cost / self.privacy_cost
         for group, target in zip(
             self.workload.groups, self.workload.groups.describe_targets(), strict=True
         ):
             variances = self.variances[group.name]
-            used = float((variances / (self.plan.scale * self.plan.targets[group.name])).max())
+            targets = self.plan.scale * self.plan.targets[group.name]
+            ratio = float(np.sqrt((variances / targets).max()))
             best = slack * float(np.sqrt(self.plan.variances[group.name].max()))
             std = float(np.sqrt(variances.max()))
             table.append(
-                (group.name, f"{group.size:,}", target, f"{std:.4g}", f"{used:.1%}", f"{best:.4g}")
+                (group.name, f"{group.size:,}", target, f"{std:.4g}", f"{ratio:.1%}", f"{best:.4g}")
             )
         widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
         lines += [

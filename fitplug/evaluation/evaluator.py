@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr, svd
 
-from fitplug.errors import WorkloadError
+from fitplug.errors import WorkloadError, check_type
 from fitplug.evaluation.evaluation import Evaluation, Strategy
 from fitplug.families import MAX_ENTRIES, name_cell
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IndexArray, guard_linear_algebra
@@ -57,7 +57,8 @@ def evaluate(
         The evaluation.
 
     Raises:
-        WorkloadError: The strategy has other cells than the workload, does not answer some query,
+        TypeError: The workload or the plan is something else.
+        WorkloadError: The strategy has different cells from the workload, does not answer a query,
             is too large, or the unit is neither of the two.
         DesignError: No plan can be certified.
 
@@ -66,6 +67,9 @@ def evaluate(
         >>> fp.evaluate(workload, cells, unit=fp.AddRemove(), plan=plan).ratio >= 1
         True
     """
+    check_type("workload", workload, Workload, "fitplug.evaluate(workload, strategy)")
+    if plan is not None:
+        check_type("plan", plan, Plan, "fitplug.evaluate(workload, strategy, plan=plan)")
     if not isinstance(strategy, Strategy):
         strategy = Strategy.from_covariance(strategy)
     check_unit_of_evaluation(unit)

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fitplug.domain import list_measures, list_names_without_other
-from fitplug.errors import BudgetError, InputError, WorkloadError, suggest_nearest
+from fitplug.errors import BudgetError, InputError, WorkloadError, check_type, suggest_nearest
 from fitplug.families import (
     CellBudgets,
     IntegerStrategy,
@@ -187,7 +187,9 @@ def check_request(
     Raises:
         BudgetError: A number is out of range, or rule 1 of this module is broken.
         InputError: `refine`, `coverage`, `progress` or `solver` is of the wrong kind.
+        TypeError: The workload is something else.
     """
+    check_type("workload", workload, Workload, "fitplug.design(workload)")
     budget = _read_budget(rho, epsilon, delta)
     if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
         raise BudgetError(f"tolerance = {tolerance!r} must be between 1e-9 and 1")

@@ -105,7 +105,8 @@ def design(
         The plan, whose targets hold for the integer mechanism that will run.
 
     Raises:
-        InputError: An argument has the wrong type.
+        TypeError: The workload is something else.
+        InputError: Another argument has the wrong type.
         WorkloadError: The workload is too large, or its rank cannot be decided.
         BudgetError: A budget, a weight, the tolerance or the iterations are out of range.
         DesignError: No plan can be certified.

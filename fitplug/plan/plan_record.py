@@ -288,8 +288,8 @@ class PlanRecord:
             family, which distinguishes no cells.
 
         Raises:
-            BudgetError: The unit is not one of rows added or removed, anywhere. A difference
-                then has several cells, and what each of them has left says nothing of it. Or the
+            BudgetError: The unit is not `AddRemove` with `records` alone: a person then changes
+                several cells together, and what each has left does not limit this change. Or the
                 plan has coverage, and nothing is left for rows in no table.
         """
         if self.has_coverage:

@@ -112,7 +112,7 @@ class GroupRow:
         target: The target, as people write it.
         smallest_std: The smallest standard deviation of its answers, in the same units as they.
         largest_std: The largest standard deviation of its answers, in the same units as they.
-        used: The largest ratio of a variance to its target times the plan's scale, at most 1.
+        std_ratio: The largest ratio of a standard deviation to its target's, at most 1.
     """
 
     name: str
@@ -121,7 +121,7 @@ class GroupRow:
     target: str
     smallest_std: float
     largest_std: float
-    used: float
+    std_ratio: float
 
 
 def describe_cost(plan: PlanRecord, delta: float = SHOWN_DELTA) -> str:
@@ -214,11 +214,11 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         )
     groups = describe_groups(plan)
     rows: list[tuple[str, ...]] = [
-        ("group", "queries", "quantity", "target", "largest std", "of target")
+        ("group", "queries", "quantity", "target", "achieved std", "% of target")
     ]
     rows += [
         (row.name, f"{row.queries:,}", row.quantity, row.target, format_up(row.largest_std, 4),
-         f"{row.used:.1%}")
+         f"{row.std_ratio:.1%}")
         for row in groups
     ]  # fmt: skip
     if not has_sums(groups):
@@ -251,7 +251,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     # The rows of the structure are used, because a group may have too many answers to visit each.
     starts = plan.strategy.structure.row_starts[:-1]
     proven, targets = plan.strategy.upper_variances(plan.noise_std), plan.strategy.structure.targets
-    used = np.maximum.reduceat(proven / (plan.scale * targets), starts)
+    ratios = np.sqrt(np.maximum.reduceat(proven / (plan.scale * targets), starts))
     stds = [np.sqrt(extreme.reduceat(proven, starts)) for extreme in (np.minimum, np.maximum)]
     groups = plan.workload.groups
     return [
@@ -261,7 +261,7 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
             groups.sizes.tolist(),
             groups.list_quantities(),
             groups.describe_targets(),
-            *(column.tolist() for column in (*stds, used)),
+            *(column.tolist() for column in (*stds, ratios)),
             strict=True,
         )
     ]
@@ -282,7 +282,7 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
     rows: list[tuple[str, ...]] = [
         (row.name, f"{row.queries:,}", row.quantity, row.target,
          format_std_range(row.smallest_std, row.largest_std),
-         f"{row.used:.1%}")
+         f"{row.std_ratio:.1%}")
         for row in groups
     ]  # fmt: skip
     headings: tuple[str, ...] = (

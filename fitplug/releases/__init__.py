@@ -35,6 +35,7 @@ from fitplug.releases.display_parts import (
 from fitplug.releases.display_tables import DisplayTables as DisplayTables
 from fitplug.releases.folder import (
     RECORD as RECORD,
+    SERIES_RECORD as SERIES_RECORD,
     complete_folder as complete_folder,
     open_display as open_display,
     read_digest as read_digest,

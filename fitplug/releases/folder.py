@@ -57,6 +57,7 @@ from fitplug.releases.tables import cut_table
 AnyRelease = TypeVar("AnyRelease", bound=NoisyAnswers, contravariant=True)
 
 RECORD = "release.json"
+SERIES_RECORD = "series.json"  # of a series, whose periods are released one by one
 
 _KIND, _FORMAT = "release of fitplug", 1
 ANSWERS_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
@@ -204,7 +205,7 @@ def complete_folder(
     header = dict(record) | {
         "kind": _KIND,
         "format": _FORMAT,
-        "plan_digest": release.plan_digest,
+        "plan_digest": release.plan.digest,
         "answers_digest": answers_digest,
         "files": {name: hash_content(one) for name, one in contents.items()},
     }
@@ -315,6 +316,11 @@ def _read_record(folder: Place) -> dict[str, Any]:
             is_file = folder.path.exists()
             fault = " is a file" if is_file else ": this release folder does not exist"
             raise InputError(f"{folder}{fault}. Name the folder of a release.") from None
+        if isinstance(folder, LocalPlace) and (folder.path / SERIES_RECORD).exists():
+            raise InputError(
+                f"{folder} is a series, not a release. `fitplug show` prints what is drawn so far; "
+                "after the last period, fp.open_series(folder).to_release() makes a release."
+            ) from None
         raise InputError(
             f"{folder}: {RECORD} is missing, so this is not a complete release. If it is still "
             "being written, wait until it is done."

@@ -309,7 +309,7 @@ def _describe_fields(release: NoisyAnswers) -> Header:
     """Describe the fields of a release but its answers, for the header of a file of answers."""
     entry = release.entry
     header = {
-        "plan_digest": release.plan_digest,
+        "plan_digest": release.plan.digest,
         "rho": release.rho.hex(),
         "noise_scale": release.noise_scale.hex(),
         "entry": None if entry is None else _describe_entry(entry),

@@ -306,11 +306,6 @@ class NoisyAnswers:
         return self.plan.noise_std * self.noise_scale
 
     @property
-    def plan_digest(self) -> str:
-        """The digest of the plan."""
-        return self.plan.digest
-
-    @property
     def population(self) -> str:
         """Sentences that state which rows the estimates and their intervals are about, and how
         values of measures are clamped and rounded.

@@ -32,7 +32,7 @@ def make_release_html(release: NoisyAnswers) -> str:
     cost = format_rho(release.rho, release.epsilon(SHOWN_DELTA), SHOWN_DELTA)
     facts = [
         f"{cost}, for {release.plan.unit}",
-        f"plan {release.plan_digest[:12]}",
+        f"plan {release.plan.digest[:12]}",
         release.population,
     ]
     if public := describe_public_totals(release.plan):

@@ -274,7 +274,7 @@ def _plot_pyramid(shown: _Estimates, ax: Any) -> Figure:
                 xycoords="axes fraction",
                 textcoords="offset points",
                 ha="center",
-                color=colour,
+                color=axes.xaxis.label.get_color(),  # orange on white is hard to read
                 weight="bold",
             )
         axes.axvline(0, color=axes.get_facecolor(), lw=1.2)

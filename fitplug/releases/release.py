@@ -326,7 +326,7 @@ class Release(ReleaseTables):
     def __repr__(self) -> str:
         unit = self.plan.unit
         return (
-            f"Release(rho={format_up(self.rho, 6)}, unit={unit!r}, plan={self.plan_digest[:12]}, "
+            f"Release(rho={format_up(self.rho, 6)}, unit={unit!r}, plan={self.plan.digest[:12]}, "
             f"groups={', '.join(self.plan.workload.names)}, "
             f"about {name_population(unit.records, self.limited, self.plan.bound_unit.apart)})"
         )

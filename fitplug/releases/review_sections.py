@@ -129,12 +129,12 @@ def _describe_unprotected(plan: Plan) -> str:
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
         f"The number of counted rows{which} is released exactly, without noise, because adjacent "
-        f"datasets have equal numbers. Nothing else is released unprotected. {made}"
+        f"data sets have equal numbers. Nothing else is released unprotected. {made}"
     )
 
 
 def _describe_adjacent(plan: Plan, unit: str) -> str:
-    """Describe which datasets are adjacent."""
+    """Describe which data sets are adjacent."""
     any_value = ""
     if list_measure_rules(plan.workload):
         any_value = (
@@ -145,11 +145,11 @@ def _describe_adjacent(plan: Plan, unit: str) -> str:
         names = plan.strategy.structure.public_attributes
         fixed = f", which keep their {' and '.join(map(escape_cell, names))}" if names else ""
         return (
-            f"Adjacent datasets differ in the values of all rows of one {unit}{fixed}; the number "
+            f"Adjacent data sets differ in the values of all rows of one {unit}{fixed}; the number "
             f"of rows is the same (change-one distance).{any_value}"
         )
     return (
-        f"Adjacent datasets differ by all rows of one {unit}, added or removed (symmetric "
+        f"Adjacent data sets differ by all rows of one {unit}, added or removed (symmetric "
         f"distance).{any_value}"
     )
 
@@ -390,14 +390,12 @@ def _justify(release: Release) -> str:
             f"{row.queries:,}",
             row.target,
             format_up(row.largest_std * scale, 4),
-            f"{format_up(100 * row.used * scale**2, 4)}%",
+            f"{format_up(100 * row.std_ratio * scale, 4)}%",
         )
         for row in plan.group_rows()
     ]
     shown, rest = split_rows(rows)
-    table = make_table(
-        ("queries", "number", "target", "largest std", "variance over target"), shown
-    )
+    table = make_table(("group", "queries", "target", "achieved std", "% of target"), shown)
     more = f"\n\nand {len(rest):,} more." if rest else ""
     is_least = plan.objective.plain and plan.gap <= plan.tolerance
     if plan.scale == 1.0:

@@ -48,9 +48,8 @@ def review(
         delta: The delta at which epsilon is reported.
         limited: The source of the limit on the rows per contributor: "declared" if every row
             was counted and nobody checked it, "enforced" if the count left out further rows. If
-            None, it is the release's own; a release of an OpenDP measurement has none. It may be
-            "enforced" for a release that says "declared", if rows were left out before they were
-            counted.
+            None, it is the release's own; a release of an OpenDP measurement has none. Give
+            "enforced" for a "declared" release if further rows were removed before the count.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
         display: Whether display tables are published too.

@@ -258,7 +258,7 @@ def make_metadata(release: NoisyAnswers, group: QueryGroup, intervals: Intervals
         "fitplug.group": group.name,
         "fitplug.confidence": repr(intervals.confidence),
         "fitplug.simultaneous": str(intervals.simultaneous).lower(),
-        "fitplug.plan_digest": release.plan_digest,
+        "fitplug.plan_digest": release.plan.digest,
         "fitplug.rho": repr(release.rho),
         "fitplug.unit": json.dumps(release.plan.unit.to_spec()),
         "fitplug.units": f"{', '.join(MEASURES)}: {group.quantity}",

@@ -5,7 +5,7 @@ Each check raises AssertionError with what is wrong, so it runs in any test fram
     def test_my_export():
         fitplug.testing.check_export(write_and_read)
 
-`check_attribute`, `check_source` and `check_export` are for what other packages bring along;
+`check_attribute`, `check_source` and `check_export` are for extensions in other packages;
 `check_family` and `check_unit` for what is contributed to fitplug, since a charge relies on their
 proofs; `check_plan` for a plan of your own, if it is small. The checks need only NumPy and SciPy.
 cvxpy, if it is installed, finds the optimum that bounds and costs are compared with.

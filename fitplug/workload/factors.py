@@ -331,28 +331,26 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
     array = read_array(given)
     if array.dtype.kind == "c":
         raise WorkloadError(
-            f"{name}: the query matrix is complex. Give real numbers, for example its .real."
+            f"{name}: the matrix is complex. Give real numbers, for example its .real."
         )
     if array.dtype.kind not in "iufb":
         raise WorkloadError(
-            f"{name}: the query matrix is not an array of numbers. Give rows of equal length."
+            f"{name}: the matrix is not an array of numbers. Give rows of equal length."
         )
     array = array.astype(np.float64)
     if array.ndim != 2:
-        raise WorkloadError(f"{name}: the query matrix has {array.ndim} dimensions. Give 2.")
+        raise WorkloadError(f"{name}: the matrix has {array.ndim} dimensions. Give 2.")
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise WorkloadError(
-            f"{name}: the query matrix is empty, shape {array.shape}. Give at least one row."
+            f"{name}: the matrix is empty, shape {array.shape}. Give at least one row."
         )
     if cells is not None and array.shape[1] != cells:
-        raise WorkloadError(
-            f"{name}: the query matrix has {array.shape[1]} columns for {cells} cells"
-        )
+        raise WorkloadError(f"{name}: the matrix has {array.shape[1]} columns for {cells} cells")
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         row, column = bad[0]
         raise WorkloadError(
-            f"{name}: the query matrix has {array[row, column]} at row {row}, column {column}. "
+            f"{name}: the matrix has {array[row, column]} at row {row}, column {column}. "
             "Give finite numbers."
         )
     # +0.0 turns -0.0 into 0.0, so that equal columns are equal bytes.

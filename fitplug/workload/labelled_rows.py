@@ -177,7 +177,7 @@ def check_matrix_size(name: str, rows: int, cells: int) -> None:
     """
     if rows * cells > MOST_ENTRIES:
         raise WorkloadError(
-            f"{name}: the query matrix has {rows} x {cells} entries; at most {MOST_ENTRIES} fit "
+            f"{name}: the matrix has {rows} x {cells} entries; at most {MOST_ENTRIES} fit "
             "into memory. Split it into several groups, or use levels, ranges or prefixes."
         )
 

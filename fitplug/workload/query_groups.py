@@ -78,6 +78,10 @@ class QueryGroups(Sequence[QueryGroup]):
     def __repr__(self) -> str:
         return f"<{len(self)} query groups>"
 
+    def __dir__(self) -> list[str]:
+        """List what users need: the columns of all groups are for this package."""
+        return ["count", "index", "names", "sizes", "variances"]
+
     def __iter__(self) -> Iterator[QueryGroup]:
         return (
             iter(self._made_once)

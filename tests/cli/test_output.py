@@ -70,7 +70,7 @@ def test_a_run_and_the_ledger_after_it(spec):
     record = said(fitplug("run", spec, "--json"))
     release = Release.load(record["folder"])
     assert record["rho"] == record["rho_charged"] == release.rho
-    assert record["plan_digest"] == release.plan_digest
+    assert record["plan_digest"] == release.plan.digest
     ledger = fp.Ledger(record["ledger"]["path"])
     assert record["ledger"]["spent"] == ledger.spent
     assert record["ledger"]["remaining"] == ledger.remaining
@@ -153,6 +153,16 @@ def test_a_screen_fits_a_terminal(spec, columns):
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r", "\n").splitlines()
     assert max(map(len, lines)) <= columns
     assert any(line.startswith("not counted") for line in lines)
+
+
+def test_a_narrow_terminal_cuts_no_number(spec):
+    folder = spec.parent / "release"
+    assert fitplug("run", spec, "--again", "--replace").returncode == 0
+    for arguments in (["show", folder, "total"], ["compare", folder, spec]):
+        _, written = run_on_a_terminal(24, *arguments, NO_COLOR="1")
+        numbers = re.findall(r"[-\d,]*\d\.\d+%?", fitplug(*arguments).stdout)
+        assert len(numbers) >= 5
+        assert all(number in written for number in numbers)
 
 
 def test_messages_are_in_colour_on_a_terminal_only(tmp_path):

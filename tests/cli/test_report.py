@@ -175,7 +175,7 @@ def test_what_is_asked_and_got(told, shown):
     assert [row[0] for row in rows] == list(plan.workload.names)
     for name, number, target, stds, used, held in rows:
         group, variances = plan.workload[name], plan.variances[name]
-        of_target = variances / (plan.scale * plan.targets[name])
+        of_target = np.sqrt(variances / (plan.scale * plan.targets[name]))
         assert int(number.replace(",", "")) == group.size
         assert target == group.target.describe()
         low, _, high = stds.rpartition(" to ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -101,9 +102,48 @@ def test_a_spec_month_by_month(tmp_path, spec):
     released = fp.open_series(tmp_path / "out").read()
     assert released.limited == "enforced"
     assert np.abs(released.estimates["so far"] - [100, 180, 240]).max() < 30
+    assert fitplug("verify", tmp_path / "out").code == 0
     assert fitplug("series", "add", spec, 2).code == 0
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith("budget.db-")} == {
         "budget.db", "out", "rows", "spec.toml"}  # fmt: skip
+
+
+def test_what_is_drawn_is_shown_and_verified(tmp_path, spec):
+    assert fitplug("series", "begin", spec, "--key", "2024").code == 0
+    out = tmp_path / "out"
+    ran = fitplug("show", out)
+    assert (ran.code, ran.err) == (0, "")
+    assert "0 of 3 periods drawn" in ran.out
+    assert "months: no answers yet" in ran.out
+    for month in (1, 2):
+        add_month(tmp_path, month, 50)
+        assert fitplug("series", "add", spec, month).code == 0
+    released = fp.open_series(out).read()
+    said = json.loads(fitplug("show", out, "--json", "--confidence", "0.9").out)
+    assert (said["drawn"], said["periods"]) == (2, 3)
+    for table in said["tables"]:
+        rows = released.to_arrow(table["name"], confidence=0.9).to_pylist()
+        assert table["rows"] == rows != []
+    ran = fitplug("show", out, "so far")
+    assert (ran.code, ran.err, ran.out.count("\n")) == (0, "", 4 + 2 + 2)
+    for arguments in (["show", out, "--display"], ["verify", out, "--ledger", spec]):
+        ran = fitplug(*arguments)
+        assert ran.code == 2
+        assert "a series" in ran.err
+    ran = fitplug("estimate", out, "months")
+    assert ran.code == 2
+    assert "out is a series, not a release. `fitplug show` prints what is drawn" in ran.err
+    ran = fitplug("verify", out)
+    assert (ran.code, ran.err) == (0, "")
+    assert "the tables of 2 of 3 periods follow from the noisy sums" in ran.out
+    path = out / "period-2" / "months.parquet"
+    table = pq.read_table(path)
+    estimates = pa.array([value + 1 for value in table["estimate"].to_pylist()])
+    at = table.column_names.index("estimate")
+    pq.write_table(table.set_column(at, table.schema.field(at), estimates), path)
+    ran = fitplug("verify", out)
+    assert ran.code == 1
+    assert re.search("series +FAILED", ran.out)
 
 
 def test_what_is_refused(tmp_path, spec):

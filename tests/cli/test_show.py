@@ -96,6 +96,16 @@ class TestCompare:
         assert said["rho_ratio"] == said["b"]["rho"] / said["a"]["rho"] < 1
         assert list(said["b"]["prices"]) == ["ages", "income", "all"]
 
+    def test_a_release_has_its_plan(self, root, other):
+        plan = root / "spec.plan.npz"
+        shown = [fitplug("compare", path, other) for path in (root / "release", plan)]
+        assert [ran.code for ran in shown] == [0, 0]
+        assert shown[0].out.splitlines()[1:] == shown[1].out.splitlines()[1:]
+        assert fitplug("report", root / "release").out == fitplug("report", plan).out
+        ran = fitplug("compare", root / "people", other)
+        assert ran.code == 2
+        assert "is a folder without a plan. Give a spec, a plan or a release." in ran.err
+
     def test_units_that_differ(self, root):
         other = root / "three.toml"
         other.write_text(SPEC.replace("records = 1", "records = 3"))

@@ -49,7 +49,7 @@ def test_what_the_tables_are_is_described(case, tmp_path):
             assert [row[attribute] for row in rows] == table[attribute]
         for field in ("estimate", "std", "moe", "lower", "upper"):
             assert resource.schema.get_field(field).custom["unit"] == group.quantity
-        assert resource.custom["fitplug.plan_digest"] == release.plan_digest
+        assert resource.custom["fitplug.plan_digest"] == release.plan.digest
         assert float(resource.custom["fitplug.rho"]) == release.rho
 
 

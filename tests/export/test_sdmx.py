@@ -142,7 +142,7 @@ def test_the_structures_say_what_the_release_is(written, structures):
     release, _ = written
     for flow in structures.get_dataflows():
         said = {note.id: note.text for note in flow.annotations}
-        assert said["fitplug.plan_digest"] == release.plan_digest
+        assert said["fitplug.plan_digest"] == release.plan.digest
         assert float(said["fitplug.rho"]) == release.rho
         assert json.loads(said["fitplug.unit"]) == release.plan.unit.to_spec()
         assert flow.description == release.population

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -95,8 +96,37 @@ def test_arguments_that_need_a_folder_say_so(options: Any, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         fp.release(plan, tables, **options)
     assert "CANARY" not in str(caught.value)
-    with pytest.raises(TypeError, match=r"fitplug\.release\(plan, data, folder\)"):
-        fp.release(tables, plan)  # type: ignore[arg-type]
+
+
+def test_exchanged_arguments_are_named() -> None:
+    workload = fp.Workload(fp.Domain({"sex": ["1", "2"]}), [fp.marginal("sex", std=5.0)])
+    plan, strategy = fp.design(workload), fp.Strategy.from_matrix([[1, 0], [0, 1]])
+    tables = fp.Tables(workload.domain, {("sex",): [3, 4]})
+    calls: list[tuple[Any, tuple[Any, ...], str]] = [
+        (
+            fp.release,
+            (tables, plan),
+            "plan must be a fitplug.Plan, not Tables. Call fitplug.release",
+        ),
+        (fp.count, (plan, "a.csv"), "plan must be a fitplug.Plan, not str. Call fitplug.count(sou"),
+        (fp.preview, (plan, "a.csv"), "plan must be a fitplug.Plan, not str. Call fitplug.preview"),
+        (fp.design, (plan,), "workload must be a fitplug.Workload, not Plan. Call fitplug.design"),
+        (fp.evaluate, (strategy, workload), "workload must be a fitplug.Workload, not Strategy."),
+        (
+            functools.partial(fp.evaluate, plan=workload),
+            (workload, strategy),
+            "plan must be a fitplug.Plan, not Workload.",
+        ),
+        (
+            functools.partial(fp.begin_series, ledger=None, key="key"),
+            ("folder", plan),
+            "plan must be a fitplug.Plan, not str. Call fitplug.begin_series(plan, folder,",
+        ),
+    ]
+    for call, arguments, says in calls:
+        with pytest.raises(TypeError) as caught:
+            call(*arguments)
+        assert str(caught.value).startswith(says)
 
 
 def test_one_release_of_tables_or_rows_in_memory_or_a_folder(tmp_path: Path) -> None:

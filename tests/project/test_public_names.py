@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import fitplug as fp
@@ -15,6 +16,7 @@ import fitplug_dask as fpd
 import fitplug_explore
 import fitplug_export as fpe
 import fitplug_opendp as fpo
+from tests.helpers.places import EXAMPLES
 
 USE = """\
 import fitplug as fp
@@ -84,6 +86,7 @@ def test_only_public_names_are_offered(package):
 DOMAIN = fp.Domain({"sex": ["1", "2"]})
 WORKLOAD = fp.Workload(DOMAIN, [fp.marginal("sex", std=5.0), fp.total(std=1.0)])
 TABLES = fp.Tables(DOMAIN, {("sex",): [40, 50]})
+TOWNS = fp.Domain({"SEX": ["1", "2"]}), [("SEX",)]
 
 
 @functools.cache
@@ -117,6 +120,7 @@ def make_release() -> fp.Release:
             "attributes cell_count domain from_matrix groups matrix names query_count shape split"
             " tables targets",
         ),
+        (WORKLOAD.groups, "count index names sizes variances"),
         (WORKLOAD.groups[0], "attributes factors name quantity shape size target variances"),
         (
             lambda: make_release().plan,
@@ -139,7 +143,7 @@ def make_release() -> fp.Release:
             make_release,
             "answers coverage coverage_answers entry epsilon estimate estimate_all estimate_each"
             " estimates integers interval iter_tables limited load noise_scale noise_std"
-            " nonnegative outside plan plan_digest plot population privacy_cost public_totals"
+            " nonnegative outside plan plot population privacy_cost public_totals"
             " quantile recover rho rows save seal tables to_arrow to_pandas to_polars variances"
             " verify",
         ),
@@ -154,6 +158,24 @@ def make_release() -> fp.Release:
         ),
         (fp.Strategy.from_matrix([[1.0]]), "from_covariance from_matrix matrix name"),
         (
+            lambda: fp.evaluate(WORKLOAD, np.eye(2)),
+            "costliest_neighbours lower_bound plan plot privacy_cost ratio rho rho_lower_bound"
+            " strategy summary tightest_query unit variances workload",
+        ),
+        (
+            lambda: make_release().estimate_all(["total"]),
+            "approximate covariance each interval moe names stds values",
+        ),
+        (
+            lambda: make_release().estimate("total / sex"),
+            "approximate covariance denominator interval moe numerator std value",
+        ),
+        (
+            lambda: fp.preview(EXAMPLES / "towns" / "people.csv", TOWNS),
+            "cells counts files format left_out memory rows rows_are tasks threads"
+            " without_checksums",
+        ),
+        (
             fp.Ledger("unused.db", rho=1.0, deferred=True),
             "bound_unit charge charge_covered charge_measurement check check_covered entries"
             " epsilon path privacy remaining spent stages total unit unused_budget",
@@ -164,7 +186,18 @@ def make_release() -> fp.Release:
 def test_classes_offer_what_users_need(thing: object, offered: str) -> None:
     thing = thing() if callable(thing) else thing
     assert [name for name in dir(thing) if not name.startswith("_")] == offered.split()
-    assert {name for name in dir(type(thing)) if not name.startswith("_")} <= {*offered.split()}
+    if "__dir__" not in vars(type(thing)):
+        known = {name for name in dir(type(thing)) if not name.startswith("_")}
+        assert known <= {*offered.split()}
+
+
+def test_a_series_offers_what_its_protocol_promises(tmp_path):
+    plan = fp.design(WORKLOAD, periods="sex")
+    ledger = fp.Ledger(tmp_path / "budget.db", rho=10.0)
+    series = fp.begin_series(plan, tmp_path / "series", ledger=ledger, key="sex")
+    promised = {name for name in dir(fp.Series) if not name.startswith("_")}
+    assert set(dir(series)) == promised
+    assert all(hasattr(series, name) for name in promised)
 
 
 def test_completion_in_notebooks():

@@ -72,13 +72,13 @@ def test_the_confidence_asked_for(release, library, simultaneous):
 
 def test_tables_say_what_they_are(release):
     said = release.to_arrow("cities").schema.metadata
-    assert said[b"fitplug.plan_digest"].decode() == release.plan_digest
+    assert said[b"fitplug.plan_digest"].decode() == release.plan.digest
     assert said[b"fitplug.confidence"] == b"0.9"
     assert said[b"fitplug.simultaneous"] == b"true"
     assert float(said[b"fitplug.rho"]) == release.rho
     assert b"rows" in said[b"fitplug.units"]
     pytest.importorskip("pandas")
-    assert release.to_pandas("cities").attrs["fitplug.plan_digest"] == release.plan_digest
+    assert release.to_pandas("cities").attrs["fitplug.plan_digest"] == release.plan.digest
 
 
 def test_bad_requests(release):

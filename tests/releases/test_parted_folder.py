@@ -71,7 +71,7 @@ def folder(release, tmp_path):
 class TestRoundTrip:
     def test_everything_is_there_again(self, release, location):
         again = fp.Release.load(location)
-        assert again.plan_digest == release.plan_digest
+        assert again.plan.digest == release.plan.digest
         for name in ("rho", "noise_scale", "entry", "privacy_cost", "rows"):
             assert getattr(again, name) == getattr(release, name)
         np.testing.assert_array_equal(np.asarray(again.answers), release.answers)
@@ -119,7 +119,7 @@ class TestRoundTrip:
         parts = list(fp.Release.load(folder).iter_tables("pyramid"))
         assert len(parts) > 1
         assert sum(len(part) for part in parts) == release.plan.workload["pyramid"].size
-        assert parts[0].schema.metadata[b"fitplug.plan_digest"].decode() == release.plan_digest
+        assert parts[0].schema.metadata[b"fitplug.plan_digest"].decode() == release.plan.digest
         (whole,) = release.iter_tables("pyramid")
         assert whole.equals(release.to_arrow("pyramid"))
 

@@ -19,7 +19,7 @@ from tests.helpers.forged_folders import find_table, forge_manifest, forge_table
 
 
 def same(one: fp.Release, two: fp.Release) -> None:
-    assert one.plan_digest == two.plan_digest
+    assert one.plan.digest == two.plan.digest
     np.testing.assert_array_equal(one.answers, two.answers)
     assert two.answers.dtype == np.int64
     for name in ("rho", "noise_scale", "entry", "privacy_cost"):
@@ -81,7 +81,7 @@ class TestRoundTrip:
         table = pq.read_table(folder / "cities.parquet")
         assert table.equals(charged.to_arrow("cities"))
         said = table.schema.metadata
-        assert said[b"fitplug.plan_digest"].decode() == charged.plan_digest
+        assert said[b"fitplug.plan_digest"].decode() == charged.plan.digest
         assert {b"fitplug.version.fitplug", b"fitplug.version.numpy", b"fitplug.units"} <= set(said)
 
     def test_a_folder_that_is_taken_stays_as_it_is(self, charged, folder):

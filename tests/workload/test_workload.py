@@ -163,7 +163,7 @@ class TestTargets:
         (lambda: fp.queries({"age": np.ones((0, 4))}, std=1.0), "empty"),
         (lambda: fp.queries({"age": [[1, math.nan, 0, 0]]}, std=1.0), "nan at row 0, column 1"),
         (lambda: fp.queries({"age": [["a", "b", "c", "d"]]}, std=1.0), "not an array of numbers"),
-        (lambda: fp.queries({"age": [[1j, 0, 0, 0]]}, std=1.0), "the query matrix is complex"),
+        (lambda: fp.queries({"age": [[1j, 0, 0, 0]]}, std=1.0), "the matrix is complex"),
         (lambda: fp.queries({"sex": "identity"}, std=1.0, name=" "), "non-empty"),
     ],
 )

@@ -28,17 +28,17 @@ from fitplug_cli.render.json_records import compute_rho
 
 
 def compare(
-    first_file: Annotated[Path, typer.Argument(help="Spec or plan file.", metavar="A")],
-    second_file: Annotated[
-        Path, typer.Argument(help="Spec or plan file to compare with A.", metavar="B")
+    first_file: Annotated[
+        Path, typer.Argument(help="Spec, plan file or folder of a release.", metavar="A")
     ],
+    second_file: Annotated[Path, typer.Argument(help="Another to compare with it.", metavar="B")],
     delta: Annotated[
         float, typer.Option("--delta", help="Delta at which epsilon is reported.")
     ] = 1e-9,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the costs and margins of two specs or plans. No data is read."""
+    """Compare the costs and margins of two specs, plans or releases. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     check_delta(delta)
     plans = [find_plan(path)[0] for path in (first_file, second_file)]

@@ -12,6 +12,7 @@ import typer
 from fitplug.errors import InputError
 from fitplug.files import compute_digest
 from fitplug.plan import Plan, describe_workload, design as design_plan
+from fitplug.releases import PLAN
 from fitplug.workload import ONE_RECORD
 from fitplug_cli.commands.budgets import check_max_rho, has_ledger_file, open_ledger
 from fitplug_cli.files import PUBLIC, check_target, replace_file
@@ -93,9 +94,12 @@ def design_at_any_cost(spec: Spec) -> Plan:
 
 
 def find_plan(path: Path) -> tuple[Plan, Spec | None]:
-    """Load a plan file, or design the plan of a spec file even above its max_rho."""
-    if zipfile.is_zipfile(path):
-        return Plan.load(path), None
+    """Load the plan of a file or a release, or design that of a spec even above its max_rho."""
+    file = path / PLAN if path.is_dir() else path
+    if zipfile.is_zipfile(file):
+        return Plan.load(file), None
+    if path.is_dir():
+        raise InputError(f"{path} is a folder without a plan. Give a spec, a plan or a release.")
     spec = load_spec(path)
     return design_at_any_cost(spec), spec
 

@@ -54,7 +54,11 @@ def explore(
     port: Annotated[
         int,
         typer.Option(
-            "--port", min=0, max=65535, help="Port on 127.0.0.1.", show_default="a free one"
+            "--port",
+            min=0,
+            max=65535,
+            help="Port on 127.0.0.1. [default: a free one]",
+            show_default=False,
         ),
     ] = 0,
     no_browser: Annotated[
@@ -207,7 +211,7 @@ def _describe_outcome(plan: Plan, delta: float) -> Outcome:
             GroupOutcome(
                 std,
                 format_std_range(group.smallest_std, group.largest_std),
-                group.used,
+                group.std_ratio,
                 group.binding,
                 group.price,
                 group.saves,

@@ -36,20 +36,25 @@ from fitplug_cli.spec import Spec
 
 
 def report(
-    plan_file: Annotated[Path, typer.Argument(help="Plan or spec file.", metavar="PLAN")],
+    plan_file: Annotated[
+        Path, typer.Argument(help="Spec, plan file or folder of a release.", metavar="PLAN")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write an HTML page with plots instead of printing."),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", help="Delta at which epsilon is reported.")
+        float | None,
+        typer.Option(
+            "--delta", help="Delta at which epsilon is reported. [default: the spec's, or 1e-9]"
+        ),
     ] = None,
     max_rho: Annotated[
         Fraction | None,
         typer.Option(
             "--max-rho",
             parser=read_amount,
-            metavar="FLOAT",
+            metavar="<float>",
             help="If the targets cost more, show how to relax them and exit with code 3.",
         ),
     ] = None,

@@ -10,6 +10,7 @@ import typer
 from fitplug.display import format_up
 from fitplug.errors import InputError, LedgerError
 from fitplug.ledger import Ledger
+from fitplug.releases import SERIES_RECORD
 from fitplug_cli.commands.budgets import has_ledger_file, open_ledger
 from fitplug_cli.commands.count import count_tables
 from fitplug_cli.commands.design import get_plan, has_queries
@@ -143,10 +144,8 @@ def _find_ledger(spec: Spec) -> Ledger:
         SpecError: The spec names none.
         LedgerError: It is missing, and the folder holds a series that was charged to it.
     """
-    from fitplug_dask.series.folders import RECORD
-
     folder = _find_folder(spec)
-    if spec.ledger is not None and not has_ledger_file(spec) and (folder / RECORD).exists():
+    if spec.ledger is not None and not has_ledger_file(spec) and (folder / SERIES_RECORD).exists():
         raise LedgerError(
             f"{spec.ledger_path} is missing, but {folder} holds a series that was charged to it. "
             "Restore the ledger: it records which periods were drawn."

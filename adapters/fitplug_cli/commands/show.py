@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from fitplug.errors import InputError, suggest_nearest
 from fitplug.releases import (
     DISPLAY_COLUMNS,
     MEASURES,
+    SERIES_RECORD,
     DisplayParts,
+    PartialRelease,
     Release,
     choose_intervals,
     describe_rows_outside,
@@ -48,12 +51,12 @@ _DIGITS = 3
 
 def show(
     folder: Annotated[
-        str, typer.Argument(help="Folder of a release, or its URL.", metavar="RELEASE")
+        str, typer.Argument(help="Folder of a release or a series, or a URL.", metavar="RELEASE")
     ],
     table: Annotated[
         str | None,
         typer.Argument(
-            help="Table to show in full. [default: the first rows of each]", metavar="[TABLE]"
+            help="Table to show in full. [default: the first rows of each]", metavar="TABLE"
         ),
     ] = None,
     confidence: Annotated[
@@ -75,10 +78,12 @@ def show(
     set_up_output(quiet=quiet, as_json=as_json or as_csv)
     if confidence is not None:
         check_confidence(confidence)
-    release = Release.load(folder)
+    release = _open(folder)
     known = release.plan.workload.names
     if table is not None and table not in known:
         raise InputError(f"{folder} has no table {table!r}. {suggest_nearest(table, known)}")
+    if display and isinstance(release, PartialRelease):
+        raise InputError(f"{folder} is a series. --display needs a complete release.")
     tables = _Tables(release, confidence, _open_display(folder) if display else None)
     if tables.display is not None and confidence is not None:
         raise InputError("--confidence is not available with --display. Leave it out.")
@@ -95,15 +100,27 @@ def show(
     facts = [("privacy cost", cost), ("unit", str(release.plan.unit))]
     facts.append(describe_not_counted(release.plan, release.limited))
     print_facts(*facts)
-    shown = tables.display or open_display(folder)
-    if shown is not None:
-        facts = [("display tables", shown.summary + ("" if display else "; --display shows them"))]
-        print_facts(*facts)
-    print_coverage(release, confidence or DEFAULT_CONFIDENCE)
+    if isinstance(release, PartialRelease):
+        print_facts(("series", f"{release.drawn} of {release.period_count} periods drawn"))
+    else:
+        shown = tables.display or open_display(folder)
+        if shown is not None:
+            hint = "" if display else "; --display shows them"
+            print_facts(("display tables", shown.summary + hint))
+        print_coverage(release, confidence or DEFAULT_CONFIDENCE)
     for name in names:
         _print_group(tables, name, None if table is not None else _MOST_ROWS)
     if table is None:
         out.print(f"For a whole table: fitplug show {folder} TABLE")
+
+
+def _open(folder: str) -> Release | PartialRelease:
+    """Open a release, or what is drawn of a series."""
+    if not Path(folder, SERIES_RECORD).is_file():
+        return Release.load(folder)
+    from fitplug_dask.series import open_series
+
+    return open_series(folder).read()
 
 
 @dataclass(frozen=True)
@@ -111,12 +128,12 @@ class _Tables:
     """The tables that are shown.
 
     Attributes:
-        release: The release.
+        release: The release, or what is drawn of a series.
         confidence: The confidence of intervals; None for that of each target.
         display: The display tables, if they are shown instead of the unbiased ones.
     """
 
-    release: Release
+    release: Release | PartialRelease
     confidence: float | None
     display: DisplayParts | None
 
@@ -142,8 +159,12 @@ def _read_chunks(tables: _Tables, name: str) -> Iterator[Any]:
     if tables.display is not None:
         yield from tables.display.iterate(name)
         return
-    group, confidence = tables.release.plan.workload[name], tables.confidence
-    for chunk in tables.release.iter_tables(name):
+    release, confidence = tables.release, tables.confidence
+    if isinstance(release, PartialRelease):
+        yield release.to_arrow(name, confidence=confidence)
+        return
+    group = release.plan.workload[name]
+    for chunk in release.iter_tables(name):
         if confidence is not None:
             estimate, std = (chunk[column].to_numpy() for column in ("estimate", "std"))
             moe = choose_intervals(group, confidence).compute_moe(group, std)
@@ -170,13 +191,17 @@ def _build_record(tables: _Tables, folder: str, names: tuple[str, ...]) -> dict[
     release, confidence = tables.release, tables.confidence
     groups = release.plan.workload
     display = {} if tables.display is None else {"display": tables.display.summary}
+    if isinstance(release, PartialRelease):
+        more = {"drawn": release.drawn, "periods": release.period_count}
+    else:
+        more = build_coverage_record(release, confidence or DEFAULT_CONFIDENCE)
     return {
         "folder": folder,
         "rho": release.rho,
         "unit": release.plan.unit.to_spec(),
         "population": release.population,
         "not_counted": describe_rows_outside(release.plan, release.limited),
-        **build_coverage_record(release, confidence or DEFAULT_CONFIDENCE),
+        **more,
         **display,
         "tables": [
             {
@@ -199,6 +224,9 @@ def _print_group(tables: _Tables, name: str, most: int | None) -> None:
     """Print a table of a release, or its first rows."""
     group, measures = tables.release.plan.workload[name], tables.measures
     rows = list(islice(_iterate_rows(tables, name), most))
+    if not rows:
+        out.print(f"{name}: no answers yet")
+        return
     decimals = 0
     if tables.display is None:
         decimals = count_table_decimals([row["std"] for row in rows], _DIGITS)
@@ -214,5 +242,8 @@ def _print_group(tables: _Tables, name: str, most: int | None) -> None:
         numbers = [f"{row[measure] + 0.0:,.{decimals}f}" for measure in measures]
         table.add_row(*(str(row[label]) for label in labels), *numbers)
     print_table(table)
-    if len(rows) < group.size:
-        out.print(f" ... {group.size - len(rows):,} more rows")
+    size, release = group.size, tables.release
+    if isinstance(release, PartialRelease):
+        size = int(release.known[name].sum())
+    if len(rows) < size:
+        out.print(f" ... {size - len(rows):,} more rows")

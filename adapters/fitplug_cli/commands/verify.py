@@ -17,7 +17,9 @@ from fitplug.ledger import Ledger, read_statement
 from fitplug.numeric import ceil_float
 from fitplug.plan import Plan, describe_cost
 from fitplug.releases import (
+    PLAN,
     RECORD,
+    SERIES_RECORD,
     DisplayParts,
     Release,
     open_display,
@@ -43,7 +45,9 @@ _Check = tuple[str, Callable[[], str]]
 def verify(
     location: Annotated[
         str,
-        typer.Argument(help="Folder or URL of a release, plan file, or ledger.", metavar="PATH"),
+        typer.Argument(
+            help="Folder of a release or a series, URL, plan file, or ledger.", metavar="PATH"
+        ),
     ],
     ledger_file: Annotated[
         Path | None,
@@ -52,10 +56,11 @@ def verify(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a plan, a release or a ledger from scratch. Exit with code 1 if a check fails.
+    """Check a plan, release, series or ledger from scratch. Exit with code 1 if a check fails.
 
-    For a plan: rho, targets and lower bound. For a release: its plan, digests, and every Parquet
-    and CSV table against the answers. For a ledger: its chain of charges. No data is read.
+    For a plan: rho, targets and lower bound. For a release or a series: its plan, digests, and
+    every Parquet and CSV table against the answers. For a ledger: its chain of charges. No data is
+    read.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     results = []
@@ -95,6 +100,13 @@ def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
                 f"{location} is not a plan, a ledger or a release folder. Check the path."
             )
         return [("plan", lambda: _verify_plan(Plan.load(path)))]
+    if (path / SERIES_RECORD).is_file():
+        if ledger_file is not None:
+            raise InputError("--ledger needs the folder of a release, and this is a series.")
+        return [
+            ("series", lambda: _verify_series(path)),
+            ("plan", lambda: _verify_plan(Plan.load(path / PLAN))),
+        ]
     checks: list[_Check] = [
         ("release", lambda: _verify_release(location)),
         ("plan", lambda: _verify_plan(Release.load(location).plan)),
@@ -114,6 +126,15 @@ def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
 def _verify_plan(plan: Plan) -> str:
     plan.verify()
     return f"{describe_cost(plan)}; every target met"
+
+
+def _verify_series(folder: Path) -> str:
+    from fitplug_dask.series import open_series
+
+    series = open_series(folder)
+    series.verify()
+    drawn = series.read().drawn
+    return f"the tables of {drawn} of {len(series.labels)} periods follow from the noisy sums"
 
 
 def _verify_release(location: str) -> str:

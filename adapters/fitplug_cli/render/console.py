@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,9 @@ err = _Console(stderr=True)
 
 _MOST_COLUMNS = 10_000
 """The longest line without a terminal."""
+
+_NUMBER = re.compile(r"(?=.*\d)[-+\d.,:%e]+")
+"""A word of a table that is a number, a percentage, a date or a time."""
 
 _LABEL_WIDTH = 12
 """The width of the labels of facts, so that facts printed separately line up."""
@@ -98,9 +102,16 @@ def print_facts(*facts: tuple[str, str]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output, without wrapping or padding unless on a terminal."""
+    """Print a table on standard output, without wrapping or padding unless on a terminal.
+
+    Rich cuts what does not fit a narrow terminal. A number is never cut: the terminal wraps it.
+    """
     if out.is_terminal or out.quiet:
-        out.print(table)
+        for column in table.columns:
+            words = [word for cell in column.cells for word in str(cell).split()]
+            numbers = [len(word) for word in words if _NUMBER.fullmatch(word)]
+            column.min_width = max([column.min_width or 0, *numbers])
+        out.print(table, crop=False)
         return
     wide = out.options.update(max_width=_MOST_COLUMNS)
     fitting = wide.update(width=out.measure(table, options=wide).maximum)

@@ -181,18 +181,18 @@ class Facts:
 
     @property
     def neighbours(self) -> str:
-        """A sentence on how neighbouring datasets differ."""
+        """A sentence on how neighbouring data sets differ."""
         unit = self.plan.unit
         if isinstance(unit, ReplaceOne):
             fixed = f", except {list_names(unit.within)}" if unit.within else ""
             return (
-                f"Neighbouring datasets differ in the values of one row{fixed}. The number of rows "
-                "is public."
+                f"Neighbouring data sets differ in the values of one row{fixed}. The number of "
+                "rows is public."
             )
         if unit.records == 1:
-            return "Neighbouring datasets differ by one row."
+            return "Neighbouring data sets differ by one row."
         records, apart = f"{unit.records:,}", self.plan.bound_unit.apart
-        return f"Neighbouring datasets differ by the rows of one person, at most {records}{apart}."
+        return f"Neighbouring data sets differ by the rows of one person, at most {records}{apart}."
 
     @cached_property
     def rho(self) -> float:

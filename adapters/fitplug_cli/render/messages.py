@@ -69,7 +69,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
 
 def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[str, str]:
     """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
-    nothing = "no rows: every attribute has a cell for other values"
+    nothing = "no rows: every attribute in use has a cell for other values"
     return "not counted", describe_rows_outside(plan, limited) or nothing
 
 
@@ -131,8 +131,8 @@ def _print_groups(plan: Plan) -> None:
     for row in listed:
         quantities = [row.quantity] if quantity else []
         spread = format_std_range(row.smallest_std, row.largest_std)
-        used = f"{row.used:.1%}"
-        table.add_row(row.name, f"{row.queries:,}", *quantities, row.target, spread, used)
+        ratio = f"{row.std_ratio:.1%}"
+        table.add_row(row.name, f"{row.queries:,}", *quantities, row.target, spread, ratio)
     print_table(table)
 
 

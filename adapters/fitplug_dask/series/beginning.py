@@ -11,11 +11,11 @@ from fitplug.errors import FitplugError, InputError, KeyTaken, LedgerError
 from fitplug.files import LocalPlace, check_arrow, is_url
 from fitplug.ledger import Ledger, ReleaseCharges, StagedCharge
 from fitplug.plan import Plan
-from fitplug.releases import PLAN, check_names, check_period_display
+from fitplug.releases import PLAN, SERIES_RECORD, check_names, check_period_display
 from fitplug.workload import DEFAULT_CONFIDENCE, check_confidence
 from fitplug_dask.encryption import check_encryption
 from fitplug_dask.series.counts import answer_by_period, estimate_more_files
-from fitplug_dask.series.folders import RECORD, SeriesRecord, locate_hidden, read_plan
+from fitplug_dask.series.folders import SeriesRecord, locate_hidden, read_plan
 from fitplug_dask.series.period import SeriesCharge
 from fitplug_dask.series.series import Series
 from fitplug_opendp.key_file import KeyFile
@@ -118,7 +118,7 @@ def _open_begun(
     state = charge.stage.state
     if state != "charged":
         _check_charge(ledger, charge, record, place)
-    if state != "published" and not (place / RECORD).is_file():
+    if state != "published" and not (place / SERIES_RECORD).is_file():
         return None
     if SeriesRecord.read(place) != record:
         raise InputError(f"{place} holds another series. Name the folder of this series.")
@@ -220,7 +220,7 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
             "not belong to this series. Use another key for another series.",
             number=number,
         )
-    if stage.folder != encode_path(place) and not (place / RECORD).is_file():
+    if stage.folder != encode_path(place) and not (place / SERIES_RECORD).is_file():
         raise KeyTaken(
             f"charge {number} of the ledger {ledger.path} is a series in {stage.folder}. Open "
             "it there, or use another key for another series.",
@@ -270,7 +270,7 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
     place.mkdir(parents=True, exist_ok=True)
     # Names that begin with a dot are what a killed process left.
     names = {path.name for path in place.iterdir() if not path.name.startswith(".")}
-    if RECORD in names:
+    if SERIES_RECORD in names:
         record = SeriesRecord.read(place)
         if (record.entry, record.time) not in {
             (entry.id, entry.time) for entry in ledger.entries()

@@ -27,6 +27,7 @@ from fitplug.releases import (
     ANSWER_PARTS,
     MANIFEST,
     PLAN,
+    SERIES_RECORD,
     PartialRelease,
     Period,
     PeriodAnswers,
@@ -39,8 +40,6 @@ from fitplug.releases import (
 from fitplug_dask.series.counts import name_counts
 from fitplug_opendp.output import Output
 from fitplug_opendp.staging import Staging, encode_path, remove_folder
-
-RECORD = "series.json"
 
 _KIND, _FORMAT = "series of fitplug", 1
 
@@ -79,7 +78,7 @@ class SeriesRecord:
             OSError: It cannot be written.
         """
         said = {"kind": _KIND, "format": _FORMAT, **asdict(self), "digest": self.digest}
-        LocalPlace(folder).create(RECORD, json.dumps(said, indent=1).encode() + b"\n")
+        LocalPlace(folder).create(SERIES_RECORD, json.dumps(said, indent=1).encode() + b"\n")
 
     def _has_types(self) -> bool:
         """Return whether the fields are of their types, which a file need not be of."""
@@ -93,11 +92,11 @@ class SeriesRecord:
         Raises:
             InputError: There is none, or it is damaged or was edited.
         """
-        path = folder / RECORD
+        path = folder / SERIES_RECORD
         if not path.is_file():
             raise InputError(
-                f"{folder} is not the folder of a series: {RECORD} is missing. Name the folder "
-                "that begin_series used."
+                f"{folder} is not the folder of a series: {SERIES_RECORD} is missing. Name the "
+                "folder that begin_series used."
             )
         try:
             said = json.loads(path.read_bytes())

@@ -65,6 +65,13 @@ class Series:
     def __repr__(self) -> str:
         return f"Series({str(self.folder)!r}, plan={self.plan.digest[:12]})"
 
+    def __dir__(self) -> list[str]:
+        """List what `fitplug.Series` promises: the other fields are for this package."""
+        return [
+            *("close", "folder", "key_file", "labels", "plan", "read", "release", "rho", "tables"),
+            *("to_release", "verify"),
+        ]
+
     @property
     def rho(self) -> float:
         """The cost of the whole series in rho of zCDP, for one person in the plan's unit."""

@@ -258,7 +258,7 @@ class Variant {
     const all = queries === 1 ? "exactly at the target"
       : `${got.binding.toLocaleString("en")} of ${queries.toLocaleString("en")} exactly at their target`;
     find(".achieved", field).textContent = `Achieved std ${got.achieved}`
-      + (got.binding > 0 ? `, ${all}.` : got.used < 0.98 ? ", better than the target." : ".");
+      + (got.binding > 0 ? `, ${all}.` : got.std_ratio < 0.99 ? ", better than the target." : ".");
   }
 
   describe() {
