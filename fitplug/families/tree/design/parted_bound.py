@@ -15,9 +15,13 @@ import numpy as np
 
 from fitplug.families.base.family import NO_FRAME, Duals
 from fitplug.families.tree.certificate.pairs import part_pairs
-from fitplug.families.tree.certificate.parted_pairs import PartedDensities, build_covariances
+from fitplug.families.tree.certificate.parted_pairs import (
+    PartedDensities,
+    build_covariances,
+    find_lowest_totals,
+)
 from fitplug.families.tree.design.bound_ascent import choose_error
-from fitplug.families.tree.design.bound_gradient import BlockGradient
+from fitplug.families.tree.design.bound_gradient import BlockGradient, PartedPriors
 from fitplug.families.tree.design.descent import Weights
 from fitplug.families.tree.design.parting_descent import PartingDescent
 from fitplug.families.tree.shape.pairs import TreePairStructure
@@ -155,7 +159,7 @@ class RowAscent:
 
     def _prepare(
         self, densities: PartedDensities, kinds: FloatArray
-    ) -> Iterator[tuple[int, FloatArray, FloatArray, FloatArray]]:
+    ) -> Iterator[tuple[int, FloatArray, FloatArray, PartedPriors]]:
         """Find what each block's gradient needs besides the weights of rows."""
         structure = self.structure
         kappas, thetas = structure.weigh_blocks(kinds)
@@ -168,25 +172,34 @@ class RowAscent:
                 classes.merge_counts(structure.unfold_pairs(thetas[block])).T
             )
             covariances = build_covariances(structure, block, kappas[block], densities)
-            inverses = np.zeros((tree.size, r, r))
-            priors = np.zeros((tree.size, r, r))
-            inverse_of_root = np.linalg.inv(degrees)
-            above = np.full(tree.size, -1)
+            depth = find_lowest_totals(structure, block)
+            nodes = np.flatnonzero(tree.depths < depth)
+            place = np.full(tree.size, -1)
+            place[nodes] = np.arange(len(nodes))
+            inverses = np.zeros((len(nodes), r, r))
+            above, masses = np.full(len(nodes), -1), np.zeros(tree.size)
             for step, C in zip(tree.steps, covariances, strict=False):
-                inverses[step.parents] = np.linalg.inv(C)
-                above[step.children] = step.parents[:, None]
-            for v in range(tree.size):
-                target = inverse_of_root if v == 0 else inverses[above[v]] if above[v] >= 0 else 0
-                priors[v] = (target - inverses[v]) / densities.shares[v]
+                if step.depth < depth:
+                    inverses[place[step.parents]] = np.linalg.inv(C)
+                    above[place[step.children]] = place[step.parents][:, None]
+                else:
+                    members = structure.classes[block][depth].of_cell[classes.first] == 0
+                    variances = C[:, members][:, :, members].sum(axis=(1, 2))
+                    for at in (step.parents[:, None], step.children):
+                        masses[at] = variances[:, None] * densities.shares[at]
+            priors = np.where(above[:, None, None] >= 0, inverses[above], 0.0) - inverses
+            priors[0] += np.linalg.inv(degrees)
+            priors /= densities.shares[nodes][:, None, None]
+            parted = PartedPriors(depth, priors / factor, masses * factor)
             weights = factor * kappas[block] * densities.leaves[:, None]
-            yield block, weights, factor * (degrees - theta), priors / factor
+            yield block, weights, factor * (degrees - theta), parted
 
     def evaluate(self, q: FloatArray) -> tuple[float, FloatArray]:
         """Evaluate the bound, and the derivatives by which weights of rows are multiplied."""
         rows = q / self.structure.targets
         h = np.zeros(self.structure.rows)
-        for block, weights, root, priors in self.blocks:
-            h += BlockGradient(self.structure, block, weights, rows, self.error, root, priors).h
+        for block, weights, root, parted in self.blocks:
+            h += BlockGradient(self.structure, block, weights, rows, self.error, root, parted).h
         h = np.maximum(h / self.structure.targets, 0.0)
         return float(q @ h), h
 
