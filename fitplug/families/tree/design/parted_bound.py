@@ -28,14 +28,18 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, mix_with_uniform
 
-_EVENNESS = (0.0, 0.5, 0.8, 1.0)
+_EVENNESS: tuple[float, ...] = (0.0, 0.5, 0.8, 1.0)
 """How much nearer to each other the shares of children are taken to be, on logarithms."""
 
-_MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 1.6e10, 4, 80
+_USUAL_EVENNESS = 0.8
+"""What is taken where there is no time to try all: which is best shows after a few steps only."""
+
+_MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 2e10, 4, 80
 """The most work of all evaluations together, and how many there are."""
 
-_USUAL_POLES, _OF_A_CALL = 16, 2.5e6
-"""The poles of an evaluation, and what each step takes of each block beside its operations."""
+_USUAL_POLES, _OF_A_CALL, _OF_A_NODE = 16, 2.5e6, 1500.0
+"""The poles of an evaluation, and what each step and each node take of each block beside their
+operations with matrices."""
 
 
 def find_parted_duals(
@@ -55,28 +59,27 @@ def find_parted_duals(
     structure = descent.structure
     if not structure.parts_below or descent.groups.is_between.any():
         return None
-    steps, tried = _count_steps(structure), []
-    for evenness in _EVENNESS:
+    steps, choices = _count_steps(structure), _EVENNESS
+    if steps < _FEWEST_STEPS * len(_EVENNESS):
+        choices = (_USUAL_EVENNESS,)
+    tried = []
+    for evenness in choices:
         shares = _even_out(structure, weights.p, evenness)
         ascent = RowAscent(structure, convert_weights(descent, weights, shares), tolerance)
+        ascent.climb(q, steps // len(choices))
         tried.append(ascent)
-        ascent.climb(q, 1)
-    if steps >= _FEWEST_STEPS * len(_EVENNESS):
-        steps //= len(_EVENNESS)
-    else:
-        tried = [max(tried, key=lambda one: one.value)]
-    for ascent in tried:
-        ascent.climb(ascent.q, steps)
     best = max(tried, key=lambda one: one.value)
     return Duals(best.p, best.q, NO_FRAME) if best.value > 0 else None
 
 
 def _count_steps(structure: TreePairStructure) -> int:
     """Count the evaluations of the bound that there is time for."""
-    sizes = [structure.classes[block][0].size for block in structure.noisy_blocks.tolist()]
-    calls = len(structure.tree.steps) * _OF_A_CALL
-    work = _USUAL_POLES * sum(structure.tree.size * float(size) ** 3 + calls for size in sizes)
-    return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
+    depths, work = structure.tree.depths, 0.0
+    for block in structure.noisy_blocks.tolist():
+        nodes = float((depths < find_lowest_totals(structure, block)).sum())
+        work += nodes * structure.classes[block][0].size ** 3
+        work += len(structure.tree.steps) * _OF_A_CALL + structure.tree.size * _OF_A_NODE
+    return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / (_USUAL_POLES * work))))
 
 
 def _even_out(structure: TreePairStructure, p: FloatArray, evenness: float) -> FloatArray:
