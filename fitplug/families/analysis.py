@@ -29,7 +29,6 @@ from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
 from fitplug.families.work import count_rows, estimate_tree_work, estimate_work
-from fitplug.neighbours import MOST_PAIRS
 from fitplug.workload import (
     ONE_RECORD,
     AddRemove,
@@ -179,7 +178,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         unfolded = unfold_siblings(pairs)
         if unfolded is not None and _unfolds(unfolded, MOST_WIDE_SIBLING_WORK):
             return unfolded
-        return pairs if pairs.fits or pairs.fits_named else None
+        return pairs if pairs.fits_named else None
     if type(structure) not in (ProductStructure, TreeStructure):
         return None
     matrices = MatrixStructure(
@@ -270,7 +269,7 @@ def _build_pairs(
         unfolded, most = unfold_siblings(pairs), MOST_SIBLING_WORK if name else MOST_AGAIN
         if unfolded is not None and (siblings or _unfolds(unfolded, most)):
             return _check_size(unfolded)
-    if name is not None and (_has_many_nodes(pairs, name) or not pairs.fits):
+    if name is not None and not pairs.fits:
         tree = (name, "merged")
     if tree:
         return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
@@ -292,18 +291,6 @@ def find_substitute_structure(structure: Structure) -> Structure | None:
     if type(structure) is not PairStructure or structure.fits or not _can_be_product(structure):
         return None
     return _build_product(structure, ProductPairStructure)
-
-
-def _has_many_nodes(pairs: PairStructure, tree: str) -> bool:
-    """Tell whether a hierarchy has too many pairs of nodes, or too large matrices of queries.
-
-    This is known before the matrices are made.
-    """
-    factors = pairs.workload.groups.factors
-    nodes = max(factor.rows for factor in factors if factor.attribute == tree)
-    # Each region has cells of all nodes of the finest level, unless it has those of one.
-    is_public = tree in (pairs.public_attributes or ())
-    return pairs.entries > MAX_ENTRIES or (not is_public and nodes * (nodes - 1) > 2 * MOST_PAIRS)
 
 
 def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:

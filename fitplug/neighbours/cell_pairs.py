@@ -18,7 +18,7 @@ that the unit does not keep. So a row of W' asks for the attributes that its que
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,19 +218,21 @@ class CellPairs:
             )
 
 
-def find_pairs(W: FloatArray, regions: IntArray, free: int) -> CellPairs:
+def find_pairs(matrices: Sequence[FloatArray], regions: IntArray, free: int) -> CellPairs:
     """Find the classes of pairs of cells.
 
     Args:
-        W: All queries over the dense cells, shape (m, d).
+        matrices: The queries of each group over the dense cells, shape (m, d).
         regions: The region of each dense cell, shape (d,); all have as many cells.
         free: The number of the symmetric attributes along which a record may move.
     """
-    classes = classify_cells(W)
+    # Of one group after another, as a copy of all coefficients may take more than a gigabyte.
+    by_group = np.stack([classify_cells(W) for W in matrices]).astype(np.float64)
+    classes = classify_cells(by_group + 1)
     by_region = classes[np.argsort(regions, kind="stable")].reshape(int(regions.max()) + 1, -1)
     _, alike = np.unique(by_region, axis=0, return_inverse=True)
     regions = np.asarray(alike.ravel()[regions], dtype=np.int64)
-    kinds = regions * (W.shape[1] + 1) + classes + 1
+    kinds = regions * (len(regions) + 1) + classes + 1
     return CellPairs(np.asarray(np.unique(kinds, return_inverse=True)[1].ravel()), regions, free)
 
 

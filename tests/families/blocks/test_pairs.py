@@ -20,6 +20,7 @@ from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.family import NO_FRAME, build_strategy
+from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.design import pairs as pairs_design
 from fitplug.families.blocks.design.pairs import PairProblem
 from fitplug.families.blocks.shape import pairs as shape
@@ -146,6 +147,42 @@ class TestTheOptimum:
         found = check_sensitivity(AnswerPath.in_memory(plan))
         assert found.is_complete
         assert found.largest_squared == plan.strategy.sensitivity_squared
+
+
+class TestTheNodes:
+    def test_the_fewest_are_no_more_than_there_are(self):
+        """They are counted from the kinds of factors; the nodes are those of different columns."""
+        rng = np.random.default_rng(8)
+        paths = [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1"), ("c", "c2"), ("c", "c3")]
+        exact = 0
+        for _ in range(150):
+            other = "other" if rng.random() < 0.5 else None
+            domain = fp.Domain(
+                {
+                    "tree": fp.Hierarchy(["state", "county"], paths, other=other),
+                    "age": fp.Integers(0, 4, other=other),
+                    "size": fp.Integers(0, 2),
+                }
+            )
+            bands = fp.ranges([(0, 1), (3, 4)])
+            kinds = {
+                "tree": ["state", "county", "prefix", "total"],
+                "age": ["prefix", "identity", "all_ranges", bands, "total"],
+                "size": ["prefix", rng.integers(0, 2, (2, 3)) + np.eye(2, 3)],
+            }
+            groups = []
+            for k in range(int(rng.integers(1, 4))):
+                names = [name for name in kinds if rng.random() < 0.6] or ["size"]
+                asked = {name: kinds[name][rng.integers(len(kinds[name]))] for name in names}
+                groups.append(fp.queries(asked, variance=1.0, name=f"{k}"))
+            workload = fp.Workload(domain, groups)
+            unit = fp.ReplaceOne(within=[(), ("age",), ("size",)][rng.integers(3)])
+            subsets = find_workload_subsets(workload, ())
+            structure = PairStructure(workload, unit, (), subsets)
+            nodes = int(structure.pairs.region_sizes.max())
+            assert 1 <= structure.least_nodes <= nodes
+            exact += structure.least_nodes == nodes > 1
+        assert exact > 20
 
 
 class TestTheCost:

@@ -35,6 +35,7 @@ from fitplug.neighbours import (
     mix_sets,
 )
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.workload import Factor
 
 MOST_PAIR_CELLS, MANY_PAIR_CELLS = 100_000, 30_000
 """The most dense cells, and those from which on they have few coefficients."""
@@ -88,9 +89,29 @@ class PairStructure(MatrixStructure):
         """Whether there are few enough classes of pairs of cells to give all of them weights."""
         return (
             self._has_room
+            and self.least_nodes * (self.least_nodes - 1) <= 2 * self.most_classes
             and self.pairs.count <= self.most_classes
             and len(self.blocks) * self.pairs.nodes**2 <= 4 * MOST_PAIRS
         )
+
+    @cached_property
+    def least_nodes(self) -> int:
+        """The fewest cells of a region that queries tell apart, found without their matrices.
+
+        Where no column of a group is zero, its factors tell their attributes' cells apart whatever
+        the values of the other attributes are.
+        """
+        groups = self.workload.groups
+        told = np.array([_count_told_apart(factor) for factor in groups.factors])
+        is_plain = np.repeat(~groups.find_any(told == 0), groups.factor_counts)
+        plain = set(groups.factor_indices[is_plain].tolist())
+        alone = together = 1
+        for name in self.dense:
+            if name not in (self.public_attributes or ()):
+                at = [i for i, factor in enumerate(groups.factors) if factor.attribute == name]
+                alone = max(alone, *told[at].tolist())
+                together *= max((int(told[i]) for i in at if i in plain), default=1)
+        return max(alone, together)
 
     @property
     def _has_room(self) -> bool:
@@ -109,8 +130,10 @@ class PairStructure(MatrixStructure):
         ranks = np.minimum(counts, self.cells)
         if float((ranks**3).sum()) > MOST_RANK_WORK:
             return False
-        pairs = self.pairs.sets * float((self.pairs.region_sizes**2).sum())
-        return pairs * ranks.sum() <= MOST_COST_WORK
+        of_pair = 2 ** len(self.free) * float(ranks.sum())
+        if of_pair * self.least_nodes**2 > MOST_COST_WORK:
+            return False
+        return of_pair * float((self.pairs.region_sizes**2).sum()) <= MOST_COST_WORK
 
     def check_size(self) -> None:
         most = min(MOST_PAIR_CELLS, MANY_PAIR_CELLS)
@@ -152,7 +175,7 @@ class PairStructure(MatrixStructure):
     @frozen_property
     def pairs(self) -> CellPairs:
         """The classes of pairs of cells between which a record may move."""
-        return find_pairs(np.concatenate(self.group_matrices), self.regions, len(self.movable))
+        return find_pairs(self.group_matrices, self.regions, len(self.movable))
 
     @cached_property
     def movable(self) -> tuple[tuple[int, ...], ...]:
@@ -333,3 +356,16 @@ class PairStructure(MatrixStructure):
             )
             for attributes in self.subsets.list_attributes(self.noisy_blocks)
         ]
+
+
+def _count_told_apart(factor: Factor) -> int:
+    """Count the cells with different columns of ones and zeros, none of them zero.
+
+    It is 0 where some cells of values may have other columns.
+    """
+    if factor.kind == "total":
+        return 1
+    if factor.kind in ("identity", "prefix"):
+        return factor.ordered
+    # The last node of a level may be that of all other values, which prefixes leave out.
+    return factor.rows - 1 if factor.cells is not None and factor.kind != "ranges" else 0

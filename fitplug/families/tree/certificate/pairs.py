@@ -27,11 +27,13 @@ from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import BlockWeights, Totals
 from fitplug.families.tree.certificate.parted_pairs import (
+    LowestTotals,
     PartedDensities,
     PartedTree,
     build_covariances,
     divide_densities,
     factor_covariances,
+    find_lowest_totals,
 )
 from fitplug.families.tree.certificate.scalar_trees import LEAST_MASS
 from fitplug.families.tree.certificate.trees import (
@@ -256,18 +258,32 @@ def _lower_parted_norm(
     structure, (block, kappa) = weights.structure, charges
     assert isinstance(structure, TreePairStructure)
     shift = 2 * parted.error + gamma(structure.cells**2 + 8 * structure.kinds + 64)
-    factors, least = [], 1.0
-    for covariances in build_covariances(structure, block, kappa, parted, shift):
-        proven = factor_covariances(covariances)
+    depth, factors, variances, least = find_lowest_totals(structure, block), [], [], 1.0
+    tree = weights.build_dense(Totals(depth, 1.0))
+    steps = structure.tree.steps
+    for step, C in zip(
+        steps, build_covariances(structure, block, kappa, parted, shift), strict=False
+    ):
+        if step.depth >= depth:
+            counted = C[:, tree.members][:, :, tree.members]
+            error = gamma(counted.shape[1] ** 2 + 8) * np.abs(counted).sum(axis=(1, 2))
+            variances.append(counted.sum(axis=(1, 2)) - 2 * error)
+            continue
+        proven = factor_covariances(C)
         if proven is None:
             return 0.0
         factors.append(proven[0])
         least = min(least, proven[1])
-    tree = weights.build_dense(Totals(weights.last + 1, 1.0))
-    shares = parted.shares[structure.tree.depths <= weights.last]
+    shares = parted.shares[structure.tree.depths < depth]
     shares[0] = 1.0
-    rounding = 4 * weights.rounding + gamma(len(parted.leaves) + 64)
-    of_nodes = PartedTree(tree, shares, tuple(factors), prior.sums, rounding)
+    rounding, lowest = 4 * weights.rounding + gamma(len(parted.leaves) + 64), None
+    if tree.totals is not None:
+        of_totals = np.concatenate(variances)
+        if not (of_totals > 0).all():
+            return 0.0
+        of_lowest = parted.shares[tree.totals.order.nodes]
+        lowest = LowestTotals(tree.totals, of_lowest, of_totals, rounding)
+    of_nodes = PartedTree(tree, shares, tuple(factors), prior.sums, rounding, lowest)
 
     def evaluate(poles: FloatArray) -> FloatArray:
         bounds, roots = of_nodes.lower_determinants(poles)

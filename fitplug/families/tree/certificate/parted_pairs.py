@@ -28,7 +28,7 @@ import numpy as np
 
 from fitplug.certify import factor_change, factor_sum, sum_logarithms
 from fitplug.families.tree.certificate.dense_trees import DenseTree
-from fitplug.families.tree.certificate.scalar_trees import RootPosterior
+from fitplug.families.tree.certificate.scalar_trees import RootPosterior, ScalarTree
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
@@ -120,6 +120,63 @@ def build_covariances(
 
 
 @dataclass(frozen=True, eq=False)
+class LowestTotals:
+    """Nodes of the last depth, of which only the total of some classes is asked.
+
+    Attributes:
+        tree: Their order and what is asked of them; the top nodes are their parents.
+        shares: pi of each of the identical nodes at each position of `tree`, shape (n,).
+        variances: Of the total below each parent, at most what C says, over pi, shape (tops,).
+        rounding: A bound on the relative errors of the shares and precisions.
+    """
+
+    tree: ScalarTree
+    shares: FloatArray
+    variances: FloatArray
+    rounding: float
+
+    @property
+    def error(self) -> float:
+        """A bound on the relative error of the precisions of totals."""
+        return 8 * self.rounding + 2 * gamma(self.tree.order.roundings + 64)
+
+    def sweep(self, t: float) -> tuple[FloatArray, float, float]:
+        """Find with what precision the total below each parent is known.
+
+        Returns:
+            The precisions, shape (tops,), the sum of the logarithms that the nodes add, less those
+            of what their parents know, and a bound on the error of the sum.
+        """
+        order, precisions = self.tree.order, self.tree.precisions
+        known, total, sizes = np.zeros(order.tops), 0.0, 0.0
+        for step in order.steps:
+            prior = self.shares[step.children].reshape(step.k, -1)
+            prior = prior * (self.variances[step.parents] / t)
+            x = precisions[step.children].reshape(step.k, -1) * prior
+            below = prior / (1 + x)
+            counts = 1.0 if step.counts is None else step.counts
+            # 1 / V - 1 / V0 is (V0 - V) / V V0, where V0 - V is a sum of terms >= 0.
+            ratio = (counts * below * x).sum(axis=0) / (counts * below).sum(axis=0)
+            known[step.parents] = (
+                ratio / self.shares[step.parents] / (self.variances[step.parents] / t)
+            )
+            more = float(order.multiplicities[step.children] @ np.log1p(x).ravel())
+            less = float(order.multiplicities[step.parents] @ np.log1p(ratio))
+            total += more - less
+            sizes += more + less
+        return known, total, sizes * (self.error + gamma(len(self.shares) + 256))
+
+
+def find_lowest_totals(structure: TreePairStructure, block: int) -> int:
+    """Find the depth of the nodes of which only a total is asked: the last one, or one below it."""
+    classes, tree = structure.classes[block], structure.tree
+    last = max(d for d, one in enumerate(classes) if one.size)
+    parents = [step.parents for step in tree.steps if step.depth == last]
+    is_between = any((tree.depths[of_step] == last).any() for of_step in parents)
+    return last if parents and classes[last].size == 1 and not is_between else last + 1
+
+
+@dataclass(frozen=True, eq=False)
 class PartedTree:
     """A block, where the children of each node have covariances of their own.
 
@@ -129,6 +186,7 @@ class PartedTree:
         factors: X of the parents of each step, with C^-1 = X'X, shape (b, r, r) each.
         sums: The variances that the sums of the classes over all leaves have in the end, (r,).
         rounding: A bound on the relative errors of the shares.
+        lowest: What is below, of which only totals are asked.
     """
 
     tree: DenseTree
@@ -136,6 +194,7 @@ class PartedTree:
     factors: tuple[FloatArray, ...]
     sums: FloatArray
     rounding: float
+    lowest: LowestTotals | None = None
 
     def lower_determinants(self, poles: FloatArray) -> tuple[FloatArray, list[RootPosterior]]:
         """Bound log det(I + N / t) from below, with variances `sums` / t of the sums.
@@ -155,9 +214,9 @@ class PartedTree:
         tree = self.tree
         n, r = tree.masses.shape
         slot = np.full(n, -1)
-        inner = np.concatenate([step.parents for step in tree.steps])
+        inner = np.concatenate([tree.tops[:0], *(step.parents for step in tree.steps)])
         slot[inner] = np.arange(len(inner))
-        X = np.concatenate(self.factors)
+        X = np.concatenate([np.zeros((0, r, r)), *self.factors])
         above = np.full(len(inner), -1)
         for step in tree.steps:
             at = slot[step.children]
@@ -165,7 +224,13 @@ class PartedTree:
         # The last target is that of the root.
         targets = np.concatenate([X, np.diag(1 / np.sqrt(self.sums))[None]])
         P, a = np.empty((len(inner), r, r)), np.empty(len(inner))
-        total, size = 0.0, 0.0
+        known, total, lost, size = np.zeros(n), 0.0, 0.0, 0.0
+        if self.lowest is not None:
+            known[tree.tops], total, lost = self.lowest.sweep(t)
+        if not tree.steps:
+            root, roots = np.zeros(1, dtype=np.int64), np.sqrt(t) * targets[-1:]
+            P, a, more, size = self._update(root, roots, np.full(1, self.rounding), known, None)
+            slot, total = root, total + more
         for step in reversed(tree.steps):
             k = step.children.shape[1]
             most = max(1, _MOST_NUMBERS // (k * r * r))
@@ -178,7 +243,8 @@ class PartedTree:
                 S[~is_leaf], near[~is_leaf] = P[slot[flat[~is_leaf]]], a[slot[flat[~is_leaf]]]
                 leaves = flat[is_leaf]
                 roots = np.sqrt(t / self.shares[leaves])[:, None, None] * X[owners[is_leaf]]
-                found = self._update(leaves, roots, np.full(len(leaves), self.rounding), None)
+                off = np.full(len(leaves), self.rounding)
+                found = self._update(leaves, roots, off, known, None)
                 S[is_leaf], near[is_leaf] = found[:2]
                 total += found[2]
                 size += found[3]
@@ -190,10 +256,10 @@ class PartedTree:
                 scale = np.sqrt(t / self.shares[parents])[:, None, None]
                 at = slot[parents]
                 change = scale * targets[above[at]], scale * X[at], X[at], targets[above[at]]
-                P[at], a[at], more, sized = self._update(parents, Zt, off, change)
+                P[at], a[at], more, sized = self._update(parents, Zt, off, known, change)
                 total += more
                 size += sized
-        bound = total - gamma(n + 64) * size
+        bound = total - lost - gamma(n + 64) * size
         inverse = np.linalg.inv(P[slot[0]])
         return bound, _describe_root(P[slot[0]], inverse, float(a[slot[0]]))
 
@@ -202,6 +268,7 @@ class PartedTree:
         nodes: np.ndarray,
         Zt: FloatArray,
         off: FloatArray,
+        known: FloatArray,
         change: tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None,
     ) -> tuple[FloatArray, FloatArray, float, float]:
         """Update nodes whose precision is within `off` Z Z' of Z Z' before they are measured.
@@ -210,6 +277,7 @@ class PartedTree:
             nodes: Their positions, shape (b,).
             Zt: Z', shape (b, r, r).
             off: Shape (b,).
+            known: With what precision the total below each position is known, shape (n,).
             change: G and H, where G'G - H'H is what is added to the precision, and the matrices of
                 which they are multiples; shape (b, r, r) each.
 
@@ -226,10 +294,15 @@ class PartedTree:
             measured = tree.measurements[kind]
             F = np.sqrt(measured.precisions[tree.places[nodes[at]]])[:, :, None] * measured.matrix
             H = np.zeros((len(at), 0, r))
+            if self.lowest is not None:
+                total_rows = np.sqrt(known[nodes[at], None]) * tree.members
+                F = np.concatenate([F, total_rows[:, None]], axis=1)
             if change is not None:
                 F, H = np.concatenate([F, change[0][at]], axis=1), change[1][at]
             P[at], proven = factor_change(Zt[at], F, H)
             near = proven.departure + off[at] * proven.growth
+            if self.lowest is not None:
+                near = near + 2 * self.lowest.error
             if change is not None:
                 near = near + self.rounding * proven.changed
             a[at] = np.where(near < 0.25, near * 1.01, np.inf)

@@ -15,23 +15,31 @@ import numpy as np
 
 from fitplug.families.base.family import NO_FRAME, Duals
 from fitplug.families.tree.certificate.pairs import part_pairs
-from fitplug.families.tree.certificate.parted_pairs import PartedDensities, build_covariances
+from fitplug.families.tree.certificate.parted_pairs import (
+    PartedDensities,
+    build_covariances,
+    find_lowest_totals,
+)
 from fitplug.families.tree.design.bound_ascent import choose_error
-from fitplug.families.tree.design.bound_gradient import BlockGradient
+from fitplug.families.tree.design.bound_gradient import BlockGradient, PartedPriors
 from fitplug.families.tree.design.descent import Weights
 from fitplug.families.tree.design.parting_descent import PartingDescent
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, mix_with_uniform
 
-_EVENNESS = (0.0, 0.5, 0.8, 1.0)
+_EVENNESS: tuple[float, ...] = (0.0, 0.5, 0.8, 1.0)
 """How much nearer to each other the shares of children are taken to be, on logarithms."""
 
-_MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 1.6e10, 4, 80
+_USUAL_EVENNESS = 0.8
+"""What is taken where there is no time to try all: which is best shows after a few steps only."""
+
+_MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 2e10, 4, 80
 """The most work of all evaluations together, and how many there are."""
 
-_USUAL_POLES, _OF_A_CALL = 16, 2.5e6
-"""The poles of an evaluation, and what each step takes of each block beside its operations."""
+_USUAL_POLES, _OF_A_CALL, _OF_A_NODE = 16, 2.5e6, 1500.0
+"""The poles of an evaluation, and what each step and each node take of each block beside their
+operations with matrices."""
 
 
 def find_parted_duals(
@@ -51,28 +59,27 @@ def find_parted_duals(
     structure = descent.structure
     if not structure.parts_below or descent.groups.is_between.any():
         return None
-    steps, tried = _count_steps(structure), []
-    for evenness in _EVENNESS:
+    steps, choices = _count_steps(structure), _EVENNESS
+    if steps < _FEWEST_STEPS * len(_EVENNESS):
+        choices = (_USUAL_EVENNESS,)
+    tried = []
+    for evenness in choices:
         shares = _even_out(structure, weights.p, evenness)
         ascent = RowAscent(structure, convert_weights(descent, weights, shares), tolerance)
+        ascent.climb(q, steps // len(choices))
         tried.append(ascent)
-        ascent.climb(q, 1)
-    if steps >= _FEWEST_STEPS * len(_EVENNESS):
-        steps //= len(_EVENNESS)
-    else:
-        tried = [max(tried, key=lambda one: one.value)]
-    for ascent in tried:
-        ascent.climb(ascent.q, steps)
     best = max(tried, key=lambda one: one.value)
     return Duals(best.p, best.q, NO_FRAME) if best.value > 0 else None
 
 
 def _count_steps(structure: TreePairStructure) -> int:
     """Count the evaluations of the bound that there is time for."""
-    sizes = [structure.classes[block][0].size for block in structure.noisy_blocks.tolist()]
-    calls = len(structure.tree.steps) * _OF_A_CALL
-    work = _USUAL_POLES * sum(structure.tree.size * float(size) ** 3 + calls for size in sizes)
-    return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
+    depths, work = structure.tree.depths, 0.0
+    for block in structure.noisy_blocks.tolist():
+        nodes = float((depths < find_lowest_totals(structure, block)).sum())
+        work += nodes * structure.classes[block][0].size ** 3
+        work += len(structure.tree.steps) * _OF_A_CALL + structure.tree.size * _OF_A_NODE
+    return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / (_USUAL_POLES * work))))
 
 
 def _even_out(structure: TreePairStructure, p: FloatArray, evenness: float) -> FloatArray:
@@ -155,7 +162,7 @@ class RowAscent:
 
     def _prepare(
         self, densities: PartedDensities, kinds: FloatArray
-    ) -> Iterator[tuple[int, FloatArray, FloatArray, FloatArray]]:
+    ) -> Iterator[tuple[int, FloatArray, FloatArray, PartedPriors]]:
         """Find what each block's gradient needs besides the weights of rows."""
         structure = self.structure
         kappas, thetas = structure.weigh_blocks(kinds)
@@ -168,25 +175,34 @@ class RowAscent:
                 classes.merge_counts(structure.unfold_pairs(thetas[block])).T
             )
             covariances = build_covariances(structure, block, kappas[block], densities)
-            inverses = np.zeros((tree.size, r, r))
-            priors = np.zeros((tree.size, r, r))
-            inverse_of_root = np.linalg.inv(degrees)
-            above = np.full(tree.size, -1)
+            depth = find_lowest_totals(structure, block)
+            nodes = np.flatnonzero(tree.depths < depth)
+            place = np.full(tree.size, -1)
+            place[nodes] = np.arange(len(nodes))
+            inverses = np.zeros((len(nodes), r, r))
+            above, masses = np.full(len(nodes), -1), np.zeros(tree.size)
             for step, C in zip(tree.steps, covariances, strict=False):
-                inverses[step.parents] = np.linalg.inv(C)
-                above[step.children] = step.parents[:, None]
-            for v in range(tree.size):
-                target = inverse_of_root if v == 0 else inverses[above[v]] if above[v] >= 0 else 0
-                priors[v] = (target - inverses[v]) / densities.shares[v]
+                if step.depth < depth:
+                    inverses[place[step.parents]] = np.linalg.inv(C)
+                    above[place[step.children]] = place[step.parents][:, None]
+                else:
+                    members = structure.classes[block][depth].of_cell[classes.first] == 0
+                    variances = C[:, members][:, :, members].sum(axis=(1, 2))
+                    for at in (step.parents[:, None], step.children):
+                        masses[at] = variances[:, None] * densities.shares[at]
+            priors = np.where(above[:, None, None] >= 0, inverses[above], 0.0) - inverses
+            priors[0] += np.linalg.inv(degrees)
+            priors /= densities.shares[nodes][:, None, None]
+            parted = PartedPriors(depth, priors / factor, masses * factor)
             weights = factor * kappas[block] * densities.leaves[:, None]
-            yield block, weights, factor * (degrees - theta), priors / factor
+            yield block, weights, factor * (degrees - theta), parted
 
     def evaluate(self, q: FloatArray) -> tuple[float, FloatArray]:
         """Evaluate the bound, and the derivatives by which weights of rows are multiplied."""
         rows = q / self.structure.targets
         h = np.zeros(self.structure.rows)
-        for block, weights, root, priors in self.blocks:
-            h += BlockGradient(self.structure, block, weights, rows, self.error, root, priors).h
+        for block, weights, root, parted in self.blocks:
+            h += BlockGradient(self.structure, block, weights, rows, self.error, root, parted).h
         h = np.maximum(h / self.structure.targets, 0.0)
         return float(q @ h), h
 
