@@ -5,7 +5,6 @@ The true cost of a person is that of the integer strategies that run, added up o
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from fractions import Fraction
@@ -61,7 +60,6 @@ def count(plan: fp.Plan) -> fp.Tables:
     )
 
 
-@functools.cache
 def measure(number: int, before: Any, after: Any) -> Fraction | float:
     """What a change of records costs in a release, in rho; infinite if public totals change."""
     release, plan = RELEASES[number], PLANS[number]
