@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,21 @@ settings.register_profile(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("fitplug")
+settings.register_profile("few", settings.get_profile("fitplug"), max_examples=20)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The default run takes fewer examples than the slow one and the long one."""
+    settings.load_profile("few" if "not slow" in config.option.markexpr else "fitplug")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests live to the end: no search for garbage visits them."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

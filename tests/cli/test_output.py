@@ -146,15 +146,6 @@ def run_on_a_terminal(columns, *arguments, **environment):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), written.decode()
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_a_screen_fits_a_terminal(spec, columns):
-    code, written = run_on_a_terminal(columns, "run", spec, "--again", "--replace")
-    assert code == 0
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r", "\n").splitlines()
-    assert max(map(len, lines)) <= columns
-    assert any(line.startswith("not counted") for line in lines)
-
-
 def test_a_narrow_terminal_cuts_no_number(spec):
     folder = spec.parent / "release"
     assert fitplug("run", spec, "--again", "--replace").returncode == 0
@@ -165,10 +156,13 @@ def test_a_narrow_terminal_cuts_no_number(spec):
         assert all(number in written for number in numbers)
 
 
-def test_messages_are_in_colour_on_a_terminal_only(tmp_path):
+def test_a_screen_fits_a_terminal_and_messages_are_in_colour_there_only(tmp_path):
     spec = make(tmp_path, SPEC.replace('SEX = ["1", "2"]', 'SEX = ["1", "2", "=1+1"]'))
     code, written = run_on_a_terminal(80, "run", spec)
     assert code == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("not counted") for line in lines)
     # The warning comes before the screen of the run.
     assert "\x1b[1;33mwarning:" in written[: written.index("privacy cost")]
     assert "\x1b[1;31mfitplug:" in run_on_a_terminal(80, "run", tmp_path / "none.toml")[1]

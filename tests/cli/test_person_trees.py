@@ -51,6 +51,7 @@ path = "release/"
 """
 
 
+@pytest.mark.slow
 def test_a_run_keeps_a_record_a_month_and_charges_for_it(tmp_path: Path) -> None:
     tracts = [f"{county:03}{tract:03}" for county in range(30) for tract in range(2)]
     (tmp_path / "tracts.csv").write_text("TRACT\n" + "\n".join(tracts) + "\n", encoding="utf-8")

@@ -220,6 +220,7 @@ def test_a_run_where_records_are_replaced(spec: Path) -> None:
     assert "at most 3, anywhere" in ran.err
 
 
+@pytest.mark.slow
 def test_a_run_where_records_are_replaced_in_a_large_hierarchy(tmp_path: Path) -> None:
     codes = [f"{county:02}{tract:03}" for county in range(40) for tract in range(50 + county)]
     (tmp_path / "codes.csv").write_text("TRACT\n" + "\n".join(codes), encoding="utf-8")

@@ -32,6 +32,8 @@ from tests.helpers.sources import count_rows
 DOMAIN = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 99), "state": ["01", "02"]})
 WANTED = (DOMAIN, [("sex", "age"), ("age", "state"), ()])
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
@@ -77,7 +79,6 @@ def assert_same(one: fp.Tables, other: fp.Tables) -> None:
         np.testing.assert_array_equal(one[names], other[names])
 
 
-@pytest.mark.slow
 def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
     told: list[tuple[int, int]] = []
     counted = fpd.count(people, WANTED, client=client, progress=lambda *rows: told.append(rows))
@@ -88,7 +89,6 @@ def test_a_cluster_counts_as_threads_do(client: Client, people: Path) -> None:
     assert len(told) >= 2  # reports that come together are one
 
 
-@pytest.mark.slow
 def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     wanted = (DOMAIN, [("sex",)])
@@ -101,7 +101,6 @@ def test_every_run_counts_anew(client: Client, tmp_path: Path) -> None:
     assert (first["sex"].tolist(), second["sex"].tolist()) == ([2, 1], [1, 2])
 
 
-@pytest.mark.slow
 def test_runs_at_the_same_time_do_not_meet(client: Client, people: Path, tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"sex": ["1"] * 10, "age": [3] * 10, "state": ["01"] * 10}), tmp_path / "a.parquet"
@@ -117,7 +116,6 @@ def test_runs_at_the_same_time_do_not_meet(client: Client, people: Path, tmp_pat
     assert_same(outer, fpd.count(people, WANTED))
 
 
-@pytest.mark.slow
 def test_killed_workers_keep_the_same_rows_of_each_person(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +139,6 @@ def test_killed_workers_keep_the_same_rows_of_each_person(
     assert not pids
 
 
-@pytest.mark.slow
 def test_a_bad_file_ends_the_run_with_the_same_error(
     client: Client, people: Path, tmp_path: Path
 ) -> None:
@@ -212,7 +209,6 @@ def test_the_codes_of_a_tree_are_sent_once(
     assert tree_bytes < 20_000 * (12 + 1)  # the codes and the counties
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("closed", ["client", "cluster"])
 def test_a_cluster_that_fails_ends_in_one_clear_error(

@@ -249,6 +249,7 @@ def count_unnamed_files() -> int:
     return sum("(deleted)" in link and "/tmp" in link for link in links)
 
 
+@pytest.mark.slow
 def test_nothing_stays_on_the_workers(client: Client) -> None:
     run_exchange(Exchange(split, 5, 5, memory=10), gather, range(9), client=client)
     assert set(client.run(list_exchanges).values()) == {0}

@@ -342,7 +342,6 @@ def number_persons(seed: int, share_of_nobody: float) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.usefixtures("either_loops")
 @pytest.mark.parametrize("name", IDENTIFIERS)
 # Without a null, other versions of Arrow cast a slice in another way than with one.
 @pytest.mark.parametrize("share_of_nobody", [0.0, 0.1])
@@ -380,7 +379,6 @@ SOURCES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("either_loops")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("share_of_nobody", [0.0, 0.1])
 def test_slices_from_every_source_keep_the_rows_that_a_loop_keeps(

@@ -277,7 +277,7 @@ class TestResuming:
             if number not in missing:
                 return real(folder, number, noisy)
             while len(list(tmp_path.glob(".out.*/answers/part-*.npy"))) < len(parted.sizes) - 1:
-                time.sleep(0.01)
+                time.sleep(0.05)
             raise FULL
 
         with monkeypatch.context() as patch:

@@ -96,7 +96,7 @@ def check_is_finished(after):
     assert after["files"] == FILES
 
 
-@pytest.mark.parametrize("points", [20, pytest.param(120, marks=pytest.mark.long)])
+@pytest.mark.parametrize("points", [12, pytest.param(120, marks=pytest.mark.long)])
 def test_killed_at_every_step_it_is_finished_by_the_same_call(tmp_path: Path, points: int) -> None:
     """The same call finishes the series, with the counts that were sealed by the first try."""
     said = drive(

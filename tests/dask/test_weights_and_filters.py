@@ -141,16 +141,7 @@ def assert_equal(tables: fp.Tables, expected: Any) -> None:
         np.testing.assert_array_equal(tables[names], expected[names])
 
 
-@pytest.fixture(params=["compiled", "NumPy"])
-def loops_used(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "NumPy":
-        for name in ("locate", "increment", "increment_pairs", "add_weights"):
-            monkeypatch.setattr(loops, name, getattr(numpy_loops, name))
-        monkeypatch.setattr(loops, "add_weights_of_pairs", numpy_loops.add_weights_of_pairs)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("loops_used")
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows", "csv", "csv.gz"])
 @pytest.mark.parametrize("weight", [None, "pop"])
 @pytest.mark.parametrize(("where", "condition"), WHERE)

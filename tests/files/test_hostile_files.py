@@ -86,7 +86,10 @@ def test_no_call_that_may_end_the_process_is_made() -> None:
     counted = 0
     for root in (ROOT / "fitplug", ROOT / "adapters"):
         for path in root.rglob("*.py"):
-            nodes = list(ast.walk(ast.parse(path.read_text())))
+            text = path.read_text()
+            if "to_dict" not in text and "row_group" not in text:
+                continue
+            nodes = list(ast.walk(ast.parse(text)))
             of_rows = {
                 node.value
                 for node in nodes

@@ -482,7 +482,7 @@ def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
     is a whole number, and leaves no room between them."""
     domain = fp.Domain({"a": fp.Integers(0, 2)})
     ledger = fp.Ledger(tmp_path / "ledger", rho=1e30)
-    for variance in np.random.default_rng(k).uniform(1e3, 1e6, 20):
+    for variance in np.random.default_rng(k).uniform(1e3, 1e6, 8):
         workload = fp.Workload(domain, [fp.total(variance=float(variance))])
         plan = fp.design(workload, unit=fp.AddRemove(k))
         tables = fp.Tables(domain, {(): np.array(5)})
@@ -492,8 +492,9 @@ def test_a_release_can_always_be_charged_for_many_records(tmp_path, k):
         assert charged >= plan.rho_exact == fp.design(workload).rho_exact * k**2
 
 
-@pytest.mark.parametrize("records", [1, 3, 7])
-@pytest.mark.parametrize("rho", [0.1, 0.2, 0.3, 0.7, 0.05])
+@pytest.mark.parametrize(
+    ("rho", "records"), [(0.1, 1), (0.2, 3), (0.3, 7), (0.7, 1), (0.05, 3), (0.1, 7)]
+)
 def test_a_plan_for_a_budget_fits_into_it(tmp_path: Path, rho: float, records: int) -> None:
     """Floats of these decimals lie on both sides of them, and the release is charged a float."""
     made = plan(YOUNG, ALL, rho=rho, unit=fp.AddRemove(records))
@@ -505,7 +506,7 @@ def test_a_plan_for_a_budget_fits_into_it(tmp_path: Path, rho: float, records: i
 
 def test_the_rho_of_a_plan_is_charged_as_no_decimal_below_it(tmp_path: Path) -> None:
     ledger, doubtful = fp.Ledger(tmp_path / "budget.db", rho=1e6), 0
-    for tenths in range(1, 100):
+    for tenths in range(1, 100, 3):
         rho = tenths / 10
         std = FIRST.strategy.sensitivity / math.sqrt(2 * rho)
         for noise_std in (std, math.nextafter(std, 0), math.nextafter(std, math.inf)):

@@ -90,16 +90,13 @@ def check_person(person, seed, strategies):
     assert exact >= 0.7 * strategies
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategies",
+    [pytest.param(40, marks=pytest.mark.slow), pytest.param(140, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("name", PERSONS)
-def test_no_person_costs_more_than_the_search_proves(name):
-    check_person(PERSONS[name], 0, 16)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PERSONS)
-def test_no_person_of_a_thousand_strategies_costs_more(name):
-    check_person(PERSONS[name], 1, 140)
+def test_no_person_costs_more_than_the_search_proves(name, strategies):
+    check_person(PERSONS[name], 1, strategies)
 
 
 @pytest.mark.parametrize("most", [0, 60])

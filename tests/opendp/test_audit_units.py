@@ -33,9 +33,9 @@ WORKLOAD = fp.Workload(
 UNITS = [
     fp.AddRemove(records=3, once_per="month"),
     fp.ReplaceOne(),
-    pytest.param(fp.AddRemove(records=2), marks=pytest.mark.slow),
-    pytest.param(fp.AddRemove(records=3, distinct=True), marks=pytest.mark.slow),
-    pytest.param(fp.ReplaceOne(within=("place",)), marks=pytest.mark.slow),
+    pytest.param(fp.AddRemove(records=2), marks=pytest.mark.long),
+    pytest.param(fp.AddRemove(records=3, distinct=True), marks=pytest.mark.long),
+    pytest.param(fp.ReplaceOne(within=("place",)), marks=pytest.mark.long),
 ]
 HISTOGRAM = np.array([5, 0, 12, 3, 1, 7])
 

@@ -253,8 +253,12 @@ MODULES = [
 OF_QUERIES = {name for name in opendp.context.Query.__annotations__ if name.startswith("_")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ADAPTERS)))
-def test_only_compat_touches_what_opendp_does_not_document(path: Path) -> None:
+def test_only_compat_touches_what_opendp_does_not_document() -> None:
+    for path in MODULES:
+        check_module(path)
+
+
+def check_module(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

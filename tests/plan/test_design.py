@@ -185,11 +185,11 @@ FIXED = {
         ("identity and sum 64", 1e-4, 8),
         ("all ranges 32", 1e-4, 60),
         ("all ranges 64", 1e-6, 240),
-        ("all ranges 64", 1e-8, 540),
+        pytest.param("all ranges 64", 1e-8, 540, marks=pytest.mark.slow),
         ("marginals 8", 1e-4, 6),
         ("random ranges 64", 1e-4, 28),
         ("random ranges 256", 1e-4, 29),
-        ("two-way prefixes", 1e-6, 115),
+        pytest.param("two-way prefixes", 1e-6, 115, marks=pytest.mark.slow),
         pytest.param("two-way prefixes", 1e-8, 290, marks=pytest.mark.long),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_plan_is_made_kept_and_released(name, unit, tmp_path):
 @pytest.mark.slow
 def test_random_trees_are_near_the_optimum_of_all_pairs():
     losses = []
-    for seed in range(8):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         workload = random_workload(rng, symmetric=seed % 2 > 0, dense=seed % 4 == 2)
         plan = design_tree(workload, fp.ReplaceOne(), tolerance=1e-3)

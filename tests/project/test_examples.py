@@ -49,18 +49,16 @@ RUN = [
 ]
 
 
-@pytest.fixture
-def names(tmp_path) -> dict[str, object]:
-    """What examples may use without making it."""
+@pytest.fixture(scope="module")
+def made() -> dict[str, object]:
+    """What examples may use without making it, and cannot change."""
     domain = fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 3)})
     workload = fp.Workload(domain, [fp.marginal("sex", "age", std=5.0), fp.total(std=5.0)])
     plan = fp.design(workload, unit=fp.AddRemove())
     tables = fp.Tables(domain, {("sex", "age"): np.full((2, 4), 1000)})
-    ledger = fp.Ledger(tmp_path / "ledger.db", rho=1.0)
     made = {"domain": domain, "workload": workload, "plan": plan, "tables": tables}
-    release = fp.release(plan, tables)
-    made |= {"fp": fp, "np": np, "fitplug": fp, "polars": polars}
-    return made | {"ledger": ledger, "release": release, "folder": tmp_path}
+    made["release"] = fp.release(plan, tables)
+    return made | {"fp": fp, "np": np, "fitplug": fp, "polars": polars}
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -70,10 +68,12 @@ def test_every_public_name_has_an_example(name):
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_examples_run(name, names):
+def test_examples_run(name, made, tmp_path):
     text = inspect.getdoc((PUBLIC | METHODS)[name])
+    ledger = fp.Ledger(tmp_path / "ledger.db", rho=1.0)
+    names = made | {"ledger": ledger, "folder": tmp_path}
     if name == "Ledger.entries":
-        names["ledger"].charge(0.1, what="pilot")
+        ledger.charge(0.1, what="pilot")
     example = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.helpers.places import ROOT
+from tests.helpers.places import ROOT, list_imports
 
 PACKAGES = (
     "fitplug",
@@ -29,7 +30,7 @@ def sources() -> Iterator[Path]:
 
 def imports_of_rooms(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """The room, the rest of the module's name, and the names, of each import from the core."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in list_imports(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fitplug."):
             room, *rest = (node.module or "").split(".")[1:]
             if room in ROOMS:
@@ -83,7 +84,8 @@ def test_one_module_reads_the_buffers_of_arrow() -> None:
     reading = {
         path.name
         for path in sources()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search("buffers|__array_interface__", text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute)
         and node.attr in ("buffers", "from_buffers", "__array_interface__")
     }

@@ -6,8 +6,9 @@ the same call finds the release again at no cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,17 @@ SOME = [
 ]  # fmt: skip
 """Shapes that are released on a cluster each time, and by the command."""
 SLOW = [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in STRUCTURES)]
+
+
+def thin(ways: Mapping[str, Way]) -> list[Any]:
+    """List shapes and ways: by default each small shape goes every third way."""
+    return [
+        pytest.param(name, way, marks=[pytest.mark.long] * ((i + j) % 3 > 0))
+        for i, name in enumerate(SMALL)
+        for j, way in enumerate(ways)
+    ] + [pytest.param(*pair, marks=pytest.mark.slow) for pair in product(STRUCTURES, ways)]
+
+
 LONG = [
     pytest.param(name, marks=pytest.mark.slow if name in SOME else pytest.mark.long)
     for name in SHAPES
@@ -255,8 +267,7 @@ def test_in_memory(name: str, place: Place) -> None:
     assert len(place.ledger.entries()) == 1
 
 
-@pytest.mark.parametrize("way", IN_FOLDERS)
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize(("name", "way"), thin(IN_FOLDERS))
 def test_in_a_folder(name: str, way: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     run_in_folder(IN_FOLDERS[way], SHAPES[name], place, monkeypatch)
 
@@ -286,8 +297,7 @@ def test_in_a_series(name: str, place: Place) -> None:
     check_way(IN_SERIES["series"], SHAPES[name], place)
 
 
-@pytest.mark.parametrize("way", MEASURED)
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize(("name", "way"), thin(MEASURED))
 def test_as_a_measurement(name: str, way: str, place: Place) -> None:
     shape = SHAPES[name]
     says = MEASURED[way].refuse(shape)

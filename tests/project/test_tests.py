@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.helpers.places import ROOT
+from tests.helpers.places import ROOT, list_imports
 
 TESTS = ROOT / "tests"
 
@@ -14,7 +14,7 @@ TESTS = ROOT / "tests"
 def imported_modules(path: Path) -> Iterator[str]:
     """Yield every module or name that a file imports, as an absolute dotted path."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in list_imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -103,8 +103,14 @@ def closing() -> Iterator[list[Any]]:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("case", list_source_cases())
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("source", "case"),
+    [
+        pytest.param(source, case, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, source in enumerate(SOURCES)
+        for j, case in enumerate(list_source_cases())
+    ],
+)
 def test_each_source_conforms(source: str, case: str, tmp_path: Path, closing: list[Any]) -> None:
     folders = (tmp_path / str(number) for number in range(100))
 

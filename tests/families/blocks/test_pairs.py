@@ -436,7 +436,7 @@ class TestSomePairs:
         assert plan.lower_bound <= whole.privacy_cost <= plan.privacy_cost * (1 + 1e-3)
         plan.verify()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_targets_by_cell_of_thousands_of_cells(self):
         domain = fp.Domain(
             {"a": fp.Integers(0, 19), "b": fp.Integers(0, 11), "c": fp.Integers(0, 9)}

@@ -88,6 +88,7 @@ def test_twelve_months_of_a_hundred_cells():
     assert upper <= lower * (1 + 3e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", [fp.AddRemove(4, once_per="state"), fp.AddRemove(4, distinct=True)], ids=str
 )
@@ -117,12 +118,11 @@ def test_the_costliest_of_few_differences_is_always_found(cells, records):
     ("sizes", "kinds", "records", "once_per"),
     [
         ((100, 3), ("prefix", "prefix"), 2, None),
-        pytest.param(
-            (4, 2, 20), ("identity", "prefix", "identity"), 3, None, marks=pytest.mark.slow
-        ),
-        pytest.param((12, 20), ("prefix", "prefix"), 6, "a", marks=pytest.mark.slow),
+        ((4, 2, 20), ("identity", "prefix", "identity"), 3, None),
+        pytest.param((12, 20), ("prefix", "prefix"), 6, "a", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.slow
 def test_costly_persons_are_found_at_every_cell(sizes, kinds, records, once_per):
     """The costliest persons of all are few, and a design that heeds them alone has a gap of 26%."""
     names = "abc"[: len(sizes)]
@@ -134,6 +134,7 @@ def test_costly_persons_are_found_at_every_cell(sizes, kinds, records, once_per)
     assert plan.gap < 1e-3
 
 
+@pytest.mark.slow
 def test_few_records_of_many_periods():
     """Persons who favour the same few days bring the design nowhere: it ended 0.1% apart."""
     days = fp.Integers(1, 120)

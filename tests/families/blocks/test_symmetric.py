@@ -192,7 +192,7 @@ class TestFarTooLargeToEnumerate:
             (1024, 5, 3, 25.893),
             (10, 50, 3, 11597.04),
             (10, 100, 3, 91960.92),
-            pytest.param(10, 200, 3, 731834.71, marks=pytest.mark.slow),
+            pytest.param(10, 200, 3, 731834.71, marks=pytest.mark.long),
         ],
     )
     def test_known_values(self, n, d, ways, alpha):

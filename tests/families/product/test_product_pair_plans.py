@@ -48,6 +48,7 @@ def draw_pairs(rng, most):
             return workload, unit
 
 
+@pytest.mark.slow
 def test_every_scale_costs_a_pair_that_the_search_tries():
     """A scale that no pair cost anything was measured without noise: 19 times the least cost."""
     domain = fp.Domain({"a": ["x", "y", "z"], "b": fp.Integers(0, 4)})
@@ -61,6 +62,7 @@ def test_every_scale_costs_a_pair_that_the_search_tries():
     assert plan.gap < 0.02
 
 
+@pytest.mark.slow
 def test_prefixes_that_share_a_kept_attribute_are_near_the_optimum():
     """Covariances follow each step of the weights; in every third step the plan was 0.3% above."""
     domain = fp.Domain({"a": fp.Integers(0, 9), "b": fp.Integers(0, 19), "c": list("wxyz")})

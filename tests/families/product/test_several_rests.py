@@ -77,7 +77,7 @@ def climb(seed, nested):
     return workload, bounds, ascend_product_bound(batched, start)[1]
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.integers(0, 2**32), st.booleans())
 def test_no_mechanism_costs_less(seed, nested):
     workload, bounds, ascended = climb(seed, nested)
