@@ -63,7 +63,7 @@ ReplaceOption = Annotated[
     bool,
     typer.Option(
         "--replace",
-        help="Rename the earlier release in [output] and write the new one. Needs a [ledger].",
+        help="Write a new release and keep the earlier one under another name. Needs a [ledger].",
     ),
 ]
 

@@ -161,7 +161,7 @@ def count_slabs(
     """Count slabs of tables.
 
     Args:
-        source: What the data are; with `person` it needs `rows`.
+        source: The data to count. If it sets `person`, give `rows`, too.
         plan: What says which tables the slabs are of; a row that is outside the domain on any of
             their attributes is left out of all slabs.
         shards: The slabs.

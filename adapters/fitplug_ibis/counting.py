@@ -142,7 +142,7 @@ def _find_backend(table: Any) -> str:
 
     if not isinstance(table, ibis.expr.types.Table):
         raise DataError(
-            f"{type(table).__name__} of Ibis is not a table. Give a table, or an expression of one."
+            f"an Ibis {type(table).__name__} is not a table. Give a table, or a table expression."
         )
     try:
         return str(table.get_backend().name)

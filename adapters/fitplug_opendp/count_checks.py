@@ -118,8 +118,8 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
-            "the plan has coverage, but the tables lack the numbers of rows in no table, by "
-            f"{', '.join(names)}. Count again with this plan."
+            f"the plan has coverage, but rows in no table were not counted by {', '.join(names)}. "
+            "Count again with this plan."
         )
 
 

@@ -246,8 +246,8 @@ class RunSecret:
     Attributes:
         nonce: The nonce that hides the exact counts in their seal.
         person_key: The key of the hash that chooses rows of a person.
-        key_file: The file of the secret, which is there from before the data are counted until the
-            release is published; None if no later run needs it.
+        key_file: The file that holds the secret. It is made before the data are counted and removed
+            when the release is published. None if no later run needs it.
     """
 
     nonce: bytes

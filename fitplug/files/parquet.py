@@ -39,7 +39,7 @@ def write_parquet(path: Path, table: ArrowTable) -> None:
 def encode_parquet(table: ArrowTable, dictionaries: Sequence[str]) -> bytes:
     """Encode an Arrow table as a Parquet file; the same table gives the same bytes.
 
-    Types of Arrow's own are not kept: columns of dictionaries are read back as what they hold.
+    Types of Arrow alone are not kept: dictionary columns are read back as plain columns.
 
     Args:
         table: The table.

@@ -117,8 +117,8 @@ def find_charge(file: LedgerFile, entries: Iterable[Entry], covered_by: ChargeRe
     (charge,) = matching
     if charge.covered_by is not None:
         raise file.make_error(
-            f"has a release {covered_by!r} that is itself covered by charge {charge.covered_by}. "
-            f"Name charge {charge.covered_by}."
+            f"has the release {covered_by!r}, but charge {charge.covered_by} covers it. "
+            f"Give charge {charge.covered_by} instead."
         )
     return charge
 
@@ -153,7 +153,7 @@ def read_charge_costs(
     costs = [rows.read_costs(database, e.profile) for e in sharing if e.profile is not None]
     if len(costs) != len(sharing):
         raise file.make_error(
-            f"has no costs per cell for the charge {covered_by!r}. Name the charge of a plan's "
+            f"has no costs per cell for the charge {covered_by!r}. Give the charge of a plan's "
             "release."
         )
     if costs[0].domain != digest_domain(domain):

@@ -214,7 +214,7 @@ class CellPairs:
         fits = fits and 0 <= int(cells.min()) <= int(cells.max()) < len(self.regions)
         if not fits or np.diff(self.regions[cells], axis=1).any():
             raise ValueError(
-                "the differences are not between pairs of cells that a row can move between"
+                "a difference is not between two cells, or a row cannot move from one to the other"
             )
 
 

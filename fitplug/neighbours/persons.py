@@ -84,7 +84,7 @@ class PersonRecords:
 
     @property
     def always_differing(self) -> int | None:
-        """The one symmetric attribute in which any two records differ; None if there is none."""
+        """The one symmetric attribute in which all records of a person differ; None if none is."""
         is_one = self.period_count == 1 and self.apart.bit_count() == 1
         return self.apart.bit_length() - 1 if is_one else None
 

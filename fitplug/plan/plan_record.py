@@ -279,9 +279,9 @@ class PlanRecord:
     def unused_budget(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
 
-        As `cell_budgets` of another design it makes queries for free: in no cell do both profiles
-        add up to more than twice this plan's rho. The other design must have the same unit of
-        privacy.
+        Given to another design as `cell_budgets`, it makes that design's queries free: in every
+        cell, both profiles add up to at most twice this plan's rho. The other design must have the
+        same unit of privacy.
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the product

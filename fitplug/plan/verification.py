@@ -85,7 +85,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if strategy.max_records != records:
         raise PlanError("the number of rows that the plan can hold differs from its claim")
     if records < FEWEST_RECORDS:
-        raise PlanError(f"its integers cannot hold {FEWEST_RECORDS:,} rows")
+        raise PlanError(f"its integers may overflow with {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):
         raise PlanError("the privacy profile differs from the plan's claim")
     if not np.array_equal(plan.proof.tiers.of_cell < 0, above == 0):

@@ -179,8 +179,8 @@ def _plot_lines(shown: _Estimates, ax: Any) -> Figure:
     kinds = shown.labels[1] if len(shown.labels) == 2 else [""]
     if len(kinds) > len(LINE_COLOURS):
         raise WorkloadError(
-            f"'lines' has {len(LINE_COLOURS)} colours, but the smaller attribute has {len(kinds)} "
-            "rows. Choose 'grid'."
+            f"a plot of 'lines' has {len(LINE_COLOURS)} colours, but the smaller attribute needs "
+            f"{len(kinds)} lines. Choose 'grid'."
         )
     lines, spans = (part.reshape(len(along), -1) for part in (shown.values, shown.moe))
     width = min(10.0, 4.5 + 0.12 * len(along))

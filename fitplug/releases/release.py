@@ -311,8 +311,8 @@ class Release(ReleaseTables):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`, or no rounding has the totals, or there are sums of
-                measures.
+            WorkloadError: As for `nonnegative`. Or no rounding adds up to the totals, or there are
+                sums of measures.
 
         Example:
             >>> release.integers().estimates["sex x age"].shape

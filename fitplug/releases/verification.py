@@ -105,7 +105,7 @@ def compute_estimates(
         folder: An empty folder for temporary files.
 
     Yields:
-        Each slice with its estimates, of its shape.
+        Each slice, and its estimates in the slice's shape.
     """
     groups = parted.structure.workload
     outputs = number_outputs(parted.outputs)

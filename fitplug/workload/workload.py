@@ -196,7 +196,7 @@ def build_rows(workload: Workload, group: QueryGroup, attributes: Sequence[str])
     Args:
         workload: The workload.
         group: The group.
-        attributes: Attributes in the order of the domain, among them all that the group uses.
+        attributes: Attributes in the domain's order, which include all those of the group.
 
     Returns:
         Shape (group.size, cells): rows in C order of the group's shape, columns in C order of

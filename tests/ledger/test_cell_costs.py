@@ -238,7 +238,7 @@ def test_charges_that_cover_nothing(ledger: fp.Ledger) -> None:
         (small, "none", "has no charge with the key 'none'"),
         (small, 9, "has no charge with the number 9"),
         (small, "plain", "has no costs per cell"),
-        (small, "second", "Name charge 2"),
+        (small, "second", "Give charge 2"),
         (foreign, "first", "another domain"),
     ):
         with pytest.raises(fp.LedgerError, match=says):

@@ -138,7 +138,7 @@ def test_a_review_shows_the_noise_that_was_drawn() -> None:
     louder = Release(FIRST, np.zeros(FIRST.strategy.size, np.int64), FIRST.rho / 4, noise_scale=2.0)
     said = fp.review(louder)["deployment"]
     justified = said["implementation"]["justification"]
-    assert "| 10 | 400% |" in justified
+    assert "| 10 | 200% |" in justified
     assert "multiplied by 2" in justified
     assert format_up(FIRST.rho / 4, 6) in said["implementation"]["mechanisms"]
 

@@ -50,7 +50,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dimension",
-            help="For sdmx-csv: another name for a dimension, such as MONTH=TIME_PERIOD.",
+            help="For sdmx-csv: the dimension of an attribute, such as MONTH=TIME_PERIOD.",
             metavar="ATTRIBUTE=DIMENSION",
         ),
     ] = None,

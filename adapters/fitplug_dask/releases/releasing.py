@@ -58,7 +58,7 @@ class RowCounting:
     """How the rows of a release are counted.
 
     Attributes:
-        source: What the data are, or exact tables.
+        source: The data, or exact tables.
         release: The release.
         executor: Its executor.
         secret: The secrets of the release, one of which chooses the rows of each person.
@@ -171,7 +171,7 @@ def release_source(
 
     Args:
         plan: The plan.
-        data: What the data are, or exact tables.
+        data: The data, or exact tables.
         folder: The folder of the release, or its URL; None for a release in memory.
         client: A client of dask.distributed; None for threads of this process.
         key_file: The file of the secret of a run that is resumed.
@@ -213,7 +213,7 @@ def make_release(
     """Make a release in parts, as `release` does.
 
     Args:
-        data: What the data are, or exact tables.
+        data: The data, or exact tables.
         request: What is released, and how it is charged.
         output: Where it goes.
         client: A client of dask.distributed, or None.

@@ -64,9 +64,9 @@ class Location:
     def read_state(self) -> State:
         """Return the size in bytes and a stamp that changes whenever the content changes.
 
-        The stamp of a local file holds the times of the last change of its content and of its
-        record: copying, renaming or resetting times changes the latter. It holds no inode, as
-        some network mounts number the same file differently on every machine.
+        The stamp of a local file holds its mtime and its ctime: whoever copies or renames the file,
+        or resets its times, changes the ctime. It holds no inode, as some network mounts number the
+        same file differently on every machine.
 
         Raises:
             OSError: There is no such local file, or it cannot be read.

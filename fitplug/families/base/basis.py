@@ -62,7 +62,7 @@ class Reading:
         """Multiply rows of B by counts, exactly.
 
         Args:
-            counts: The cells of the block's attributes, and then those of `dense`.
+            counts: An axis for each of the block's attributes, and then one for each of `dense`.
 
         Returns:
             int64 or, where that might not hold it, Python integers, shape (cells, m).

@@ -241,7 +241,7 @@ class ExactTotals:
         shapes: The shape of each total.
 
     Attributes:
-        totals: int64 or, where that might not hold them, Python integers.
+        totals: int64 or, if that might overflow, Python integers.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:

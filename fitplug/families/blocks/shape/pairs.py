@@ -315,7 +315,7 @@ class PairStructure(MatrixStructure):
             raise PlanError(str(error)) from None
 
     def sum_moments(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sum v v' of all differences, times their weights, for the noisy blocks.
+        """Sum v v' over all differences v, each times its weight, for the noisy blocks.
 
         Args:
             p: The weights of the classes of pairs, shape (differences,).

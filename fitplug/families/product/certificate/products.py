@@ -69,7 +69,7 @@ def unpack_duals(structure: ProductStructure, duals: Duals) -> ProductDuals:
     """Split p and q into their factors, or raise ValueError if they have other sizes."""
     cells, counts = _count_numbers(structure)
     if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
-        raise ValueError("dual weights p and q are not of the structure's attributes and groups")
+        raise ValueError("dual weights p and q have other sizes than the attributes and groups")
     w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
     p = np.split(duals.p, np.cumsum(cells)[:-1])
     return ProductDuals(tuple(p), tuple(y), w, *duals.frame)

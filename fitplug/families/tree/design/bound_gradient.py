@@ -81,8 +81,8 @@ class PartedPriors:
 class BlockGradient:
     """T of a block, h by row over its target, and g by node and class of dense cells.
 
-    With the weights of rows, h sums to T. Where the root has another covariance than p gives it, g
-    means nothing.
+    With the weights of rows, h sums to T. If the root is given another covariance than that of p,
+    g means nothing.
 
     Args:
         structure: The structure.
