@@ -80,5 +80,8 @@ JsonOption = Annotated[
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log progress on standard error.")]
 
 FullOption = Annotated[
-    bool, typer.Option("--full", help="Also print the proven lower bound and the counts needed.")
+    bool,
+    typer.Option(
+        "--full", help="Also print the proven lower bound of rho and the tables that are counted."
+    ),
 ]

@@ -70,7 +70,7 @@ class Cipher:
         return nonce + encrypted
 
     def decrypt(self, encrypted: bytes | memoryview, context: bytes) -> bytes:
-        """Return the message. Raise ValueError if it was changed or is another one."""
+        """Return the message; raise ValueError if it was changed, or is of another context."""
         from cryptography.exceptions import InvalidTag
 
         view = memoryview(encrypted)
@@ -113,7 +113,7 @@ def decrypt_long(key: bytes, encrypted: bytes | memoryview, context: bytes) -> b
     """Return a message whose blocks `encrypt_blocks` encrypted.
 
     Raises:
-        ValueError: It was changed, or is another one, or of another key.
+        ValueError: It was changed, or is of another context or key.
         EncryptionMissingError: The package cryptography is not installed.
     """
     cipher, view = Cipher(key), memoryview(encrypted)

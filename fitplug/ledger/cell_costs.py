@@ -33,7 +33,7 @@ _SLAB_CELLS = 2**22
 
 @dataclass(frozen=True, eq=False)
 class CellCosts:
-    """The privacy cost squared of each cell, for one record, as `Plan.profile` has it.
+    """The squared privacy cost of each cell for one record, as in `Plan.profile`.
 
     Attributes:
         domain: The digest of the domain, from `digest_domain`.

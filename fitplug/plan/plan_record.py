@@ -260,7 +260,7 @@ class PlanRecord:
         return select_largest_sets(needed)
 
     def profile(self) -> FloatArray:
-        """Compute the privacy cost squared of each cell, rounded up.
+        """Compute the squared privacy cost of each cell, rounded up.
 
         Returns:
             An array that broadcasts to the domain's shape. Attributes whose cells all cost the

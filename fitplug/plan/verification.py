@@ -63,7 +63,7 @@ def check_form(plan: PlanRecord) -> None:
     if type(plan.proof.duals.frame) is not Frame:
         raise PlanError("the frame of the dual weights does not belong to the structure")
     if type(plan.has_coverage) is not bool:
-        raise PlanError("coverage is neither there nor left out")
+        raise PlanError("coverage is neither true nor false")
     certifier = find_family(structure).certifier
     certifier.check_form(structure, plan.objective, plan.proof.duals.frame)
     _check_objective(plan.objective, d)

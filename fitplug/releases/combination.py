@@ -255,7 +255,9 @@ def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in expressions:
         if not isinstance(text, str):
-            raise WorkloadError(f"{text!r} has no name. Give a mapping, or a list of expressions.")
+            raise WorkloadError(
+                f"{text!r} is not text. Give expressions as text, or a mapping of names to them."
+            )
         if text in named:
             raise WorkloadError(f"{text!r} is listed twice. Give each expression once.")
         named[text] = text

@@ -94,7 +94,7 @@ class PartialRelease(NoisyAnswers):
     def to_arrow(
         self, name: str, *, period: int | None = None, confidence: float | None = None
     ) -> ArrowTable:
-        """Make an Arrow table of the answers of a group that are known.
+        """Make an Arrow table of a group's known answers.
 
         Args:
             name: The group.

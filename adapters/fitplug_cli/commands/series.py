@@ -54,9 +54,9 @@ def begin(
 ) -> None:
     """Charge a series once for all its periods.
 
-    The periods are the values of [design] periods. Nothing is drawn yet. Exact counts are stored
-    encrypted next to [output] path. Their key is in [output] key_file, by default in your home
-    folder. Back it up separately: without it no further period can be drawn.
+    The periods are the values of the attribute that [design] periods names. Nothing is drawn yet.
+    Exact counts are stored encrypted next to [output] path. Their key is in [output] key_file, by
+    default in your home folder. Back it up separately: without it no further period can be drawn.
     """
     from fitplug_dask.series import begin_series
 

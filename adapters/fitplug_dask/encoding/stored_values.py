@@ -82,7 +82,7 @@ def encode_folder_texts(attribute: Encoder, texts: Sequence[str | None]) -> list
 
 
 def parse_text(value_type: type, text: str) -> Any:
-    """Return the value of a type that a text spells, or None if it spells none."""
+    """Return the value that a text spells in some type, or None if it spells none."""
     return _PARSERS[value_type](text)
 
 

@@ -154,7 +154,7 @@ class IntegerStrategy(ABC, Generic[S]):
     def cut(self, most: int = PART) -> PartedStrategy:
         """Cut the strategy, so that its answers and estimates are made in parts.
 
-        The plan alone decides the parts: the same strategy and `most` give the same everywhere.
+        The parts depend on the strategy and `most` alone, so they are the same everywhere.
 
         Args:
             most: The most counts of a slab, answers of a part and estimates of an output, where the

@@ -75,7 +75,7 @@ _RANK = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class PairCosts:
-    """What pairs cost: products of the columns of the blocks.
+    """What pairs cost, from products of the columns of the blocks.
 
     Attributes:
         structure: The structure.
