@@ -12,6 +12,7 @@ import fitplug as fp
 from fitplug.families import Product, analysis, build_dense_covariance, build_dense_strategy
 from fitplug.families.base.strategy import cut_into_wholes
 from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.neighbours import cell_pairs
 from fitplug.testing.plans import check_plan
 from fitplug.workload import build_rows
 
@@ -25,9 +26,9 @@ def make_workload(*groups):
     domain = fp.Domain(
         {
             "home": make_tree([2, 1, 3]),
-            "sex": ["1", "2"],
             "work": make_tree([3, 2]),
             "age": fp.Integers(0, 2),
+            "sex": ["1", "2"],
         }
     )
     return fp.Workload(domain, list(groups))
@@ -59,6 +60,8 @@ UNITS = {
     "replaced": fp.ReplaceOne(),
     "replaced within sex": fp.ReplaceOne(within=("sex",)),
     "replaced within home": fp.ReplaceOne(within=("home",)),
+    # The unfolded workload has its symmetric attributes first.
+    "replaced within age, sex": fp.ReplaceOne(within=("age", "sex")),
 }
 
 
@@ -112,6 +115,10 @@ def test_no_cell_costs_more_than_is_claimed(plans):
         costs = squares[:, None] + squares - 2 * (A.T @ A)
         squares = np.where(are_neighbours, costs, 0).max(axis=1)
     assert squares.max() == plan.strategy.sensitivity_squared
+    # In tiles of a few pairs it is the same.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell_pairs, "TILE", 10)
+        assert plan.strategy.compute_record_cost()[0] == squares.max()
     profile = np.broadcast_to(plan.profile(), plan.domain.shape).ravel()
     np.testing.assert_allclose(profile, squares / plan.noise_std**2, rtol=1e-9)
 

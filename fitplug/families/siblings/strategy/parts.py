@@ -277,7 +277,13 @@ class SiblingParts(PartedStrategy):
         return Pieces([o for o in outputs if part in self._list_parts(o)], make)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        return lambda _: totals.astype(np.float64)
+        # The unfolded workload has its attributes in another order.
+        names, order = self.structure.public_attributes, self.structure.unfolded.public_attributes
+        assert names is not None
+        assert order is not None
+        shaped = totals.reshape(get_shape(self.structure.workload.domain, names))
+        ordered = shaped.transpose([names.index(name) for name in order]).astype(np.float64)
+        return lambda _: ordered.ravel()
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
         unfolded, needed = self.structure.unfolded, self._blocks_of_group[output]
