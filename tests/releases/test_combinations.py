@@ -248,7 +248,7 @@ class TestIntervals:
     def test_lists_are_of_expressions_once_each(self):
         with pytest.raises(fp.WorkloadError, match="listed twice"):
             people.release().estimate_all(["total", "total"])
-        with pytest.raises(fp.WorkloadError, match="has no name"):
+        with pytest.raises(fp.WorkloadError, match="is not text"):
             people.release().estimate_all([{"total": 1}])
 
     def test_what_is_wrong_is_named(self):
