@@ -264,7 +264,7 @@ path = "release/"
     ran = fitplug("run", spec)
     assert ran.code == 0, ran.err
     release = fp.Release.load(tmp_path / "release")
-    assert "a tree of" in str(release.plan.strategy.structure)
+    assert "siblings are alike in TRACT" in str(release.plan.strategy.structure)
     assert release.public_totals == 5000
     for name in ("counties", "tracts"):
         assert release.estimates[name].sum() == pytest.approx(5000, abs=1e-6)

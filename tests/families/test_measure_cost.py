@@ -179,6 +179,7 @@ def test_of_cells_too_many_for_pairs(build, structure, monkeypatch):
     monkeypatch.setattr(symmetry.PairStructure, "fits", False)
     monkeypatch.setattr(symmetry.PairStructure, "fits_named", False)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+    monkeypatch.setattr(symmetry, "unfold_siblings", lambda _: None)
     plan = fp.design(build(), unit=fp.ReplaceOne())
     assert type(plan.strategy.structure).__name__ == structure
     plan.verify()

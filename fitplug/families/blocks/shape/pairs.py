@@ -34,7 +34,7 @@ from fitplug.neighbours import (
     ground_queries,
     mix_sets,
 )
-from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property
+from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
 from fitplug.workload import Factor
 
 MOST_PAIR_CELLS, MANY_PAIR_CELLS = 100_000, 30_000
@@ -103,7 +103,7 @@ class PairStructure(MatrixStructure):
         """
         groups = self.workload.groups
         told = np.array([_count_told_apart(factor) for factor in groups.factors])
-        is_plain = np.repeat(~groups.find_any(told == 0), groups.factor_counts)
+        is_plain = np.repeat(~groups.find_any(told == 0), to_positions(groups.factor_counts))
         plain = set(groups.factor_indices[is_plain].tolist())
         alone = together = 1
         for name in self.dense:
