@@ -156,8 +156,7 @@ def analyse_structure(
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
         if family is False or not can_be_product or takes_blocks:
             return _check_size(matrices)
-        unfolded = unfold_siblings(matrices)
-        if unfolded is not None and _unfolds(unfolded, MOST_SIBLING_WORK):
+        if (unfolded := _unfold(matrices, MOST_SIBLING_WORK)) is not None:
             return unfolded
     return _build_product(matrices, ProductStructure)
 
@@ -175,8 +174,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
     if type(structure) is TreePairStructure:
         pairs = PairStructure(workload, structure.unit, symmetric, structure.subsets)
-        unfolded = unfold_siblings(pairs)
-        if unfolded is not None and _unfolds(unfolded, MOST_WIDE_SIBLING_WORK):
+        if (unfolded := _unfold(pairs, MOST_WIDE_SIBLING_WORK)) is not None:
             return unfolded
         return pairs if pairs.fits_named else None
     if type(structure) not in (ProductStructure, TreeStructure):
@@ -184,8 +182,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     matrices = MatrixStructure(
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
     )
-    unfolded = unfold_siblings(matrices)
-    if unfolded is not None and _unfolds(unfolded, MOST_WIDE_SIBLING_WORK):
+    if (unfolded := _unfold(matrices, MOST_WIDE_SIBLING_WORK)) is not None:
         return unfolded
     if type(structure) is TreeStructure:
         is_near = gap <= LARGE_GAP or matrices.cells > MANY_CELLS or not _fits(matrices)
@@ -263,11 +260,14 @@ def _build_pairs(
     asymmetric = pairs.asymmetric
     if not asymmetric:
         return _check_size(MoveStructure(workload, unit, symmetric, subsets))
+    if siblings:
+        return _check_size(unfold_siblings(pairs) or pairs)
     is_chosen = tree is None and family is None
     name = _find_tree(workload, symmetric) if is_chosen else None
-    if siblings or (is_chosen and pairs.cells > MOST_SMALL_CELLS):
-        unfolded, most = unfold_siblings(pairs), MOST_SIBLING_WORK if name else MOST_AGAIN
-        if unfolded is not None and (siblings or _unfolds(unfolded, most)):
+    if is_chosen and pairs.cells > MOST_SMALL_CELLS:
+        # Where no tree can be taken first, nothing else comes as near.
+        unfolded = _unfold(pairs, MOST_SIBLING_WORK if name else MOST_AGAIN)
+        if unfolded is not None:
             return _check_size(unfolded)
     if name is not None and not pairs.fits:
         tree = (name, "merged")
@@ -375,8 +375,10 @@ def _fits_widely(matrices: MatrixStructure, most: float) -> bool:
     return has_room and estimate_work(matrices, _ONCE) <= most
 
 
-def _unfolds(structure: SiblingStructure, most: float) -> bool:
-    """Tell whether the optimum of an unfolded workload takes no more operations an iteration."""
+def _unfold(matrices: MatrixStructure, most: float) -> SiblingStructure | None:
+    """Unfold the hierarchies of a workload, if an iteration takes no more operations then."""
+    structure = unfold_siblings(matrices)
+    if structure is None or not _fits_widely(structure.unfolded, most):
+        return None
     unfolded = structure.unfolded
-    fits = _fits_widely(unfolded, most)
-    return fits and (not isinstance(unfolded, PairStructure) or unfolded.fits)
+    return structure if not isinstance(unfolded, PairStructure) or unfolded.fits else None

@@ -38,8 +38,8 @@ _MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 2e10, 4, 80
 """The most work of all evaluations together, and how many there are."""
 
 _USUAL_POLES, _OF_A_CALL, _OF_A_NODE = 16, 2.5e6, 1500.0
-"""The poles of an evaluation, and what each step and each node take of each block beside their
-operations with matrices."""
+"""The poles of an evaluation, and what each step and each node take of each block in addition to
+their operations with matrices."""
 
 
 def find_parted_duals(
