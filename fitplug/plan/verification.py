@@ -28,6 +28,7 @@ from fitplug.families import (
 )
 from fitplug.numeric import AnyArray
 from fitplug.plan.plan_record import LEAST_TOLERANCE, PlanRecord, evaluate_objective
+from fitplug.plan.unbiasedness import check_unbiasedness
 
 LOOSEST = 1e-8
 """How much worse than what is recomputed a claim in floats may be, relatively: ten times the widest
@@ -146,6 +147,7 @@ def verify(plan: PlanRecord) -> None:
         raise PlanError("the lower bound exceeds the plan's own cost")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
         raise PlanError("the dual weights of the plan do not certify its lower bound")
+    check_unbiasedness(strategy, plan.noise_std)
 
 
 def _is_claimed(bounds: AnyArray, proven: AnyArray) -> bool:

@@ -39,6 +39,38 @@ def test_a_bound_above_the_cost_is_refused(plan, monkeypatch):
         plan.verify()
 
 
+def exchange_two(values):
+    """Exchange the first value with the last that differs; a value that is alone doubles."""
+    exchanged = values.ravel().copy()
+    at = np.flatnonzero(np.abs(exchanged - exchanged[0]) > 1e-3)
+    exchanged[[0, *at[-1:]]] = exchanged[[*at[-1:], 0]] if at.size else 2 * exchanged[0]
+    return exchanged.reshape(values.shape)
+
+
+FAULTS = {
+    "of two answers exchanged": lambda make, answers: make(exchange_two(answers)),
+    "with two exchanged": lambda make, answers: {
+        name: exchange_two(estimates) for name, estimates in make(answers).items()
+    },
+    "of too few rows": lambda make, answers: {
+        name: estimates * (1 - 1e-4) for name, estimates in make(answers).items()
+    },
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_biased_estimates_are_refused(plan, fault, monkeypatch):
+    kind = type(plan.strategy)
+    make = kind.make_estimates
+    monkeypatch.setattr(
+        kind,
+        "make_estimates",
+        lambda strategy, answers: FAULTS[fault](lambda a: make(strategy, a), answers),
+    )
+    with pytest.raises(fp.PlanError, match=r"the estimates of .* are biased"):
+        plan.verify()
+
+
 def test_cell_budgets_are_no_part_of_a_certificate_that_does_not_know_them(plan, tmp_path):
     budgets = np.maximum(plan.strategy.upper_profile(plan.noise_std), 1e-9)
     budgets[::2] *= 1000.0
