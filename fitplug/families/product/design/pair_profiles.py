@@ -11,6 +11,7 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.dense_covariance import DenseCovariance
+from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import BoolArray, FloatArray, IntArray
@@ -207,9 +208,6 @@ def _measure(products: Sequence[FloatArray], cells: IntArray) -> list[list[Float
     """List 1 and Y_k at (i, i), (j, j) and (i, j) of pairs (k, 2, attributes), (k, 1 + K)."""
     i, j = cells[:, 0], cells[:, 1]
     return [
-        [
-            np.concatenate([np.ones((len(cells), 1)), Y[:, left[:, a], right[:, a]].T], axis=1)
-            for a, Y in enumerate(products)
-        ]
+        [add_total(Y[:, left[:, a], right[:, a]].T) for a, Y in enumerate(products)]
         for left, right in ((i, i), (j, j), (i, j))
     ]

@@ -36,6 +36,7 @@ from fitplug.families.product.design.pair_profiles import (
     list_pair_products,
 )
 from fitplug.families.product.design.scales import Profiles, Scales, VarianceMatrix, optimise_scales
+from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.solve import mix_with_uniform
@@ -127,8 +128,8 @@ class PairShares:
                 first = self.cells[a] @ eta.T
                 both = first.copy()
                 both[move] = np.tensordot(self.pairs[a], Y, ((1, 2), (1, 2)))
-            e.append(_add_total(first))
-            y.append(_add_total(both))
+            e.append(add_total(first))
+            y.append(add_total(both))
         return e, y
 
     @cached_property
@@ -320,11 +321,6 @@ class PairShares:
         every = np.zeros(len(self.structure.moves))
         every[: len(self.shares)] = self.shares
         return cells, PairWeights(self.structure.moves, every, sides)
-
-
-def _add_total(numbers: FloatArray) -> FloatArray:
-    """Add the total's column of ones to numbers of grades (t, K)."""
-    return np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
 
 
 def _join_sides(p: FloatArray, s: FloatArray) -> FloatArray:
