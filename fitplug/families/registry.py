@@ -2,10 +2,10 @@
 
 A new family is a package next to `blocks`, with these modules or packages of them:
 
-    shape        a subclass of `Structure`: what is identical, and which blocks remain strategy
-    a subclass of `IntegerStrategy`: integers, proven cost and variances, answers certificate  a
-    subclass of `Certifier`: the lower bound design       a function of the type `DesignFunction`:
-    how the optimum is found
+    shape        a subclass of `Structure`: what is identical, and which blocks remain
+    strategy     a subclass of `IntegerStrategy`: integers, proven cost and variances, answers
+    certificate  a subclass of `Certifier`: the lower bound
+    design       a function of the type `DesignFunction`: how the optimum is found
 
 `analyse_structure` chooses the structure, which has one row here and one in
 `fitplug.families.designs`. Designs have their own table because proofs may not import a solver.
