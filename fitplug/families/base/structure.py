@@ -15,8 +15,8 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
 (docs/theory/symmetry.md). Five families follow, one package each:
 
     blocks   each Sigma_A is a matrix over the dense cells, or a number if all are symmetric
-    tree     one attribute is a hierarchy, and each Sigma_A is over its nodes product  the product
-    of the other attributes is too large to write down, so they are divided
+    tree     one attribute is a hierarchy, and each Sigma_A is over its nodes
+    product  the product of the other attributes is too large to write down, so they are divided
              into blocks as well, which restricts Sigma to the product family
     chain    one attribute is long, and asked for by its prefixes and cells alone, so each Sigma_A
              is a covariance along this chain
@@ -42,6 +42,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.subsets import Subsets
 from fitplug.numeric import (
     AnyArray,
+    BoolArray,
     FloatArray,
     IndexArray,
     IntArray,
@@ -187,6 +188,21 @@ class Structure(ABC):
         public, names = self.public_attributes or (), self.block_attributes
         free = [a for a, n in enumerate(self.sizes) if names[a] not in public and n > 1]
         return np.array(free, dtype=np.int64)
+
+    @frozen_property
+    def regions(self) -> IntArray:
+        """The region of each dense cell, by the attributes that the unit keeps, shape (D,)."""
+        domain, public = self.workload.domain, self.public_attributes or ()
+        names = [name for name in self.dense if name in public]
+        numbers = np.arange(math.prod(get_shape(domain, names)), dtype=np.int64)
+        numbers = numbers.reshape(get_shape(domain, names))
+        axes = tuple(slice(None) if name in public else None for name in self.dense)
+        return np.broadcast_to(numbers[axes], get_shape(domain, self.dense)).reshape(self.cells)
+
+    @frozen_property
+    def is_public(self) -> BoolArray:
+        """Whether each block is within the attributes that the unit keeps, shape (b,)."""
+        return np.asarray(~np.isin(self.blocks, self.free).any(axis=1))
 
     @property
     def noisy_blocks(self) -> IntArray:

@@ -80,8 +80,7 @@ class MoveStructure(PairStructure):
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
-        is_noisy = np.isin(self.blocks, self.free).any(axis=1)
-        return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
+        return np.asarray(np.flatnonzero(~self.is_public), dtype=np.int64)
 
     def check_size(self) -> None:
         if not len(self.noisy_blocks):

@@ -161,19 +161,6 @@ class PairStructure(MatrixStructure):
             raise self.make_public_error()
 
     @frozen_property
-    def regions(self) -> IntArray:
-        """The region of each dense cell, by its values of the attributes that the unit keeps,
-        (D,)."""
-        domain, public = self.workload.domain, self.public_attributes or ()
-        shape = get_shape(domain, self.dense)
-        region = np.zeros(shape, dtype=np.int64)
-        for axis, (name, n) in enumerate(zip(self.dense, shape, strict=True)):
-            if name in public:
-                along = np.arange(n, dtype=np.int64)
-                region = region * n + along.reshape(-1, *(1,) * (region.ndim - axis - 1))
-        return region.ravel()
-
-    @frozen_property
     def pairs(self) -> CellPairs:
         """The classes of pairs of cells between which a record may move."""
         return find_pairs(self.group_matrices, self.regions, len(self.movable))
@@ -196,7 +183,7 @@ class PairStructure(MatrixStructure):
     @frozen_property
     def grounded(self) -> Mapping[int, GroundedQueries]:
         """The queries modulo public totals, for each block of which public totals answer a part."""
-        unmoved = np.flatnonzero(~np.isin(self.blocks, self.free).any(axis=1)).tolist()
+        unmoved = np.flatnonzero(self.is_public).tolist()
         build, references = super().build_block_matrix, self.references
         return {b: ground_queries(build(b), self.regions, references) for b in unmoved}
 

@@ -10,13 +10,11 @@ the symmetric attributes along which they differ (docs/theory/units.md).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES, list_names
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -159,16 +157,6 @@ class TreePairStructure(TreeStructure):
         return self.tree_attribute in (self.public_attributes or ())
 
     @frozen_property
-    def regions(self) -> IntArray:
-        """The region of each dense cell, by the dense attributes that are kept, shape (D,)."""
-        domain, public = self.workload.domain, self.public_attributes or ()
-        names = [name for name in self.dense if name in public]
-        numbers = np.arange(math.prod(get_shape(domain, names)), dtype=np.int64)
-        numbers = numbers.reshape(get_shape(domain, names))
-        axes = tuple(slice(None) if name in public else None for name in self.dense)
-        return np.broadcast_to(numbers[axes], get_shape(domain, self.dense)).reshape(self.cells)
-
-    @frozen_property
     def joint_classes(self) -> tuple[JointClasses, ...]:
         """The classes of each depth: the first block distinguishes all that any block does."""
         joint = []
@@ -185,11 +173,6 @@ class TreePairStructure(TreeStructure):
         holds = np.zeros((len(joint.first), int(self.regions.max()) + 1))
         holds[joint.of_cell, self.regions] = 1
         return np.asarray(holds @ holds.T > 0)
-
-    @frozen_property
-    def is_public(self) -> BoolArray:
-        """Whether each block is within the attributes that the unit keeps, shape (b,)."""
-        return np.asarray(~np.isin(self.blocks, self.free).any(axis=1))
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
