@@ -58,7 +58,7 @@ LARGE_GAP = 0.02
 """The gap of rho above which the optimum is worth more than a minute."""
 
 MOST_TREE_WORK = 6e8
-"""The most operations per sweep through one of several trees, which is tried where the gap of the
+"""The most operations per sweep through one of several trees, which is tried if the gap of the
 product family is large. The design takes about a minute."""
 
 MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
@@ -100,10 +100,10 @@ def analyse_structure(
         workload: The workload.
         varying: Further attributes that must not be treated as symmetric.
         family: Whether to take the product family; None to take it if it is possible and the
-            product of the attributes that are not symmetric is too large.
+            product of the asymmetric attributes is too large.
         tree: The tree as in `Structure.names_in_files`: the attribute and, if identical leaves are
             merged, "merged"; empty for other structures. None to take a tree if there is one and
-            the product of the attributes that are not symmetric is too large.
+            the product of the asymmetric attributes is too large.
         unit: Which data sets are neighbours.
         chain: Whether to take a chain wherever possible, however few cells it has.
         siblings: Whether to unfold hierarchies.
@@ -252,7 +252,7 @@ def _build_pairs(
 ) -> Structure:
     """Build the structure for neighbours that replace a record.
 
-    The cells of attributes that are not symmetric are distinguished, unless they are too many.
+    The cells of asymmetric attributes are distinguished, unless there are too many.
     """
     symmetric = _find_symmetric(workload, ())
     subsets = find_workload_subsets(workload, symmetric)
@@ -306,7 +306,7 @@ def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
 
 
 def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
-    """List the attributes that are trees and not symmetric, the largest first.
+    """List the asymmetric attributes that are trees, the largest first.
 
     Attributes without levels count as trees only if no others are trees.
     """
@@ -317,7 +317,7 @@ def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
 
 
 def _fits_beside(workload: Workload, symmetric: Sequence[str], tree: str) -> bool:
-    """Tell whether the other attributes that are not symmetric have few enough cells."""
+    """Tell whether the other asymmetric attributes have few enough cells."""
     others = [name for name in workload.attributes if name not in (*symmetric, tree)]
     return math.prod(get_shape(workload.domain, others)) <= MOST_DENSE
 
@@ -342,7 +342,7 @@ def _check_size(structure: Structure) -> Structure:
 
 
 def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ...]:
-    """Find the attributes that are symmetric, in the domain's order."""
+    """Find the symmetric attributes, in the domain's order."""
     groups = workload.groups
     asymmetric = set(varying)
     asymmetric.update(f.attribute for f in groups.factors if f.kind not in ("identity", "total"))

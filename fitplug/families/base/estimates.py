@@ -46,7 +46,7 @@ def find_references(
 
     Args:
         strategy: The strategy.
-        factors: What a group asks of each attribute; see `Structure.find_factors`.
+        factors: A group's factors, by attribute; see `Structure.find_factors`.
 
     Returns:
         By attribute, F u, shape (rows,), or the one number that all cells share, shape (1,).

@@ -222,7 +222,7 @@ class PartedStrategy(ABC):
 
         Args:
             part: The number of the part.
-            noisy: Its noisy answers, shape (sizes[part],).
+            noisy: The part's noisy answers, shape (sizes[part],).
 
         Returns:
             Pieces by output number.
@@ -303,7 +303,7 @@ class PartedStrategy(ABC):
 
 
 _MOST_SPLIT = 2**24
-"""The most answers of split parts that are remembered, besides the latest part's."""
+"""The most answers of split parts to remember, besides the latest part's."""
 
 
 class Estimates(Mapping[str, AnyArray]):

@@ -290,7 +290,7 @@ def check_unit(size: int, what: str, *, whole: int, most: int) -> None:
     """Check that a slab, a part or an output that cannot be cut further is small enough.
 
     Args:
-        size: Its count of numbers.
+        size: The count of its numbers.
         what: A phrase that names it in the message.
         whole: The size of the whole to be cut. If this is small, nothing needs to be cut.
         most: The desired limit.

@@ -365,7 +365,7 @@ class Structure(ABC):
         return tuple(name for name in self.dense if name in used)
 
     def list_row_axes(self, group: int) -> list[str]:
-        """List a group's attributes that are not symmetric, in the order of its rows."""
+        """List a group's asymmetric attributes, in the order of its rows."""
         factors = self.workload.groups[group].factors
         return [f.attribute for f in factors if f.attribute not in self.symmetric]
 

@@ -36,8 +36,8 @@ class Siblings:
     """The b nodes of a depth that have k > 1 children each.
 
     Attributes:
-        depth: Their depth.
-        k: The number of children of each.
+        depth: The depth of the nodes.
+        k: The number of children of each node.
         parents: The nodes' indices at that depth, shape (b,).
         positions: The nodes' indices among all nodes that branch, shape (b,).
         children: The indices of their children at the next depth, shape (b, k).

@@ -41,10 +41,10 @@ from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 _SEGMENTS = 1024
-"""The most segments that are swept in parallel."""
+"""The most segments swept in parallel."""
 
 _POLES = 8
-"""The number of poles that are swept in parallel."""
+"""The number of poles swept in parallel."""
 
 
 class ChainSums(NamedTuple):
@@ -124,7 +124,7 @@ def _sweep_segments(
         w: Weights of the prefixes, likewise.
         c: Weights of the single cells, likewise.
         t: The poles, shape (k, 1).
-        weights: Their weights, shape (k,).
+        weights: The poles' weights, shape (k,).
 
     Returns:
         The three sums, shape (3, length, segments).

@@ -75,7 +75,7 @@ class ColumnProblem(ABC, Generic[N, C]):
     Attributes:
         bound_margin: The relative margin of a plan's claim below the proven lower bound.
         least_share: Differences with less than this share of the largest weight are dropped again.
-        parts: The shares of a new precision in the mixtures with the best one that are tried.
+        parts: The shares of a new precision to try in mixtures with the best one.
         work_per_iteration: The most floating-point operations per allowed iteration on average,
             searches included.
         first_shares: Shares of all weight to give to the first differences at the end, tried in
@@ -144,7 +144,7 @@ class ColumnProblem(ABC, Generic[N, C]):
         Args:
             costs: The costs of differences.
             sets: The named differences.
-            p: Their weights.
+            p: The weights of the named differences.
             upper: The square root of a cost; a longer search pays off only if no named or found
                 difference costs more.
         """

@@ -5,10 +5,10 @@ column e_i - e_j for each class of pairs. V is never formed: V diag(p) V' comes 
 of the weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of the pairs from the
 blocks' G = B' S^-1 B (docs/theory/units.md).
 
-Where all classes are too many, some have weights, and costly ones join them. A search takes cells
-that have much weight, and cells that are drawn, and for each of them the cells that are farthest
-from it where the distance is what the move costs. Laplacians of few pairs are sparse, so that an
-iteration takes time by the cells that are in a pair.
+If there are too many classes, only some have weights, and costly ones join them. A search starts
+from cells with large weights and from cells drawn at random, and finds the cells farthest from
+each, with a move's cost as the distance. Laplacians of few pairs are sparse, so an iteration takes
+time in proportion to the cells in pairs.
 """
 
 from __future__ import annotations

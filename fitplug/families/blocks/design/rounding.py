@@ -52,7 +52,7 @@ class RealBlocks:
     """Blocks that share a basis, before rounding.
 
     Attributes:
-        blocks: Their indices, shape (b,).
+        blocks: The blocks' indices, shape (b,).
         basis: The integer basis.
         real: G of each block, upper triangular, shape (b, n, n), scaled so that the columns of A
             have norms of at most 1.

@@ -35,9 +35,9 @@ class PlacedBlock:
     Attributes:
         block_set: The block's set.
         i: The block's index in the set.
-        attributes: Its attributes, as indices.
-        shape: The shape of its answers: the rows of A_a for each attribute, and n.
-        start: The index of its first answer.
+        attributes: The block's attributes, as indices.
+        shape: The shape of the answers: the rows of A_a for each attribute, and n.
+        start: The index of the block's first answer.
     """
 
     block_set: BlockSet

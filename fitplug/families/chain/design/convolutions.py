@@ -102,9 +102,9 @@ _TOTAL_STEPS = 4
 """The number of alternations between the weight of the total and the resulting variances."""
 
 _LEAST_ROWS = (0.5, 0.0625)
-"""The least row weights that are tried, as shares of the largest. Some targets are slack at the
-optimum, such as those near the ends and those much looser than their neighbours. Without a limit,
-their rows would shrink forever, and the columns' weights would grow."""
+"""The least row weights to try, as shares of the largest. Some targets are slack at the optimum,
+such as those near the ends and those much looser than their neighbours. Without a limit, their rows
+would shrink forever, and the columns' weights would grow."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,12 +75,12 @@ _NEGLIGIBLE = 0.01
 """Blocks that cost less than this share of the costliest may have any multiple."""
 
 _ROUNDED_ROOM = 0.999
-"""The share of the room that is used, since rounding may enlarge entries."""
+"""The share of the room to use, since rounding may enlarge entries."""
 
 _NO_ROOM = "tables of so many cells exceed 64-bit integers; ask for tables of fewer cells"
 
 _TRIED = 512
-"""The number of multiples of the blocks that are tried."""
+"""The number of multiples of the blocks to try."""
 
 
 def round_chain(

@@ -50,7 +50,7 @@ _END_OF_INT64 = 2**63
 """Larger state numbers are Python integers, which are 20 times as slow."""
 
 _CHUNK = 64
-"""Terms that a product adds up at once: errors grow with them, and with the chunks' number."""
+"""The terms per chunk of a product: errors grow with this number, and with that of chunks."""
 
 
 @dataclass(frozen=True, eq=False)

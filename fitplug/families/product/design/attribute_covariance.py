@@ -100,7 +100,7 @@ class AttributeCovariance(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
 
     def compute_eta(self) -> FloatArray:
         """Return (Y_k)_ii of each cell and grade, shape (n, K), or (1, K) if cells share it."""
@@ -170,7 +170,7 @@ class SymmetricCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         return type(self), self.size
 
     def compute_eta(self) -> FloatArray:
@@ -217,7 +217,7 @@ class NodeTreeCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         return type(self), self.shape
 
     def compute_eta(self) -> FloatArray:

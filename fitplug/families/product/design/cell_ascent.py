@@ -33,9 +33,9 @@ def ascend_cells(
     Args:
         batched: The groups.
         cells: The weights, each of shape (n_a,).
-        here: The weights as they are evaluated.
-        gains: What the columns of every factor add, shape (P,); of a level at or below the top of a
-            tree, what its nodes add.
+        here: The evaluated weights.
+        gains: The contribution of each factor's columns to the bound, shape (P,); for a level at or
+            below the top of a tree, the contribution of its nodes.
         couplings: Per attribute, the coupling of its frame's columns to the groups that sum it out;
             see `couple_totals`.
 
@@ -124,7 +124,7 @@ def couple_totals(
 
     Args:
         batched: The groups.
-        here: The weights as they are evaluated.
+        here: The evaluated weights.
         terms: The positions of the Gram matrices.
         roots: The square roots of the Gram matrices, at the same positions.
         slopes: The derivatives of the bound with respect to the tables.

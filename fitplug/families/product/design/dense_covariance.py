@@ -49,7 +49,7 @@ _TOLERANCE, _MAX_ITERATIONS = 1e-5, 1000
 """The dual solver's settings for one attribute alone."""
 
 _ROTATIONS = 64
-"""The most rotations of an attribute's matrices that are tried."""
+"""The most rotations of an attribute's matrices to try."""
 
 _ROTATION_WORK = 1e8
 """The limit on an attribute's cells cubed times the rotations."""
@@ -154,7 +154,7 @@ class DenseCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         arrays = self.reference, *self.precisions
         return (
             type(self),

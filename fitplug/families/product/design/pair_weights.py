@@ -71,7 +71,7 @@ class PairShares:
         cells: Per attribute, S_at 1, shape (t, n_a); n_a counts as 0 for a symmetric attribute.
         pairs: Per attribute, S_at of the moves along it, shape (t_a, n_a, n_a), likewise.
         costly: Pairs of cells with individual weights, shape (k, 2, attributes).
-        costly_weights: Their weights, shape (k,).
+        costly_weights: The weights of the pairs in `costly`, shape (k,).
         sides: Per attribute, s, shape (n_a,), if all moves share p and s; otherwise None.
         products: Y_k of each attribute's grades, shape (K, n_a, n_a); for a symmetric attribute, at
             two of its cells.

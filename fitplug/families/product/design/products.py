@@ -48,7 +48,7 @@ _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
 """Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
 
 _MULTIPLES = 2_000_000
-"""The most multiples that are tried, times the number of blocks."""
+"""The most multiples to try, times the number of blocks."""
 
 _WORSE = 2
 """The search ends when this many precisions in a row are no better than the best."""

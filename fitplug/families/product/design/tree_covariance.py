@@ -77,7 +77,7 @@ class TreeCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         return type(self), self.shape, self.top.key, self.scales.tobytes()
 
     def compute_eta(self) -> FloatArray:

@@ -85,7 +85,7 @@ class BatchedGroups:
 
     Attributes:
         workload: The workload.
-        attributes: Its attributes, in the domain's order.
+        attributes: The attributes of the workload, in the domain's order.
         subsets: The sets of attributes that have blocks.
         symmetric: Whether each attribute's cells may be permuted freely.
         trees: The nodes of each attribute that is divided level by level; None for others.

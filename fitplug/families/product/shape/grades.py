@@ -80,7 +80,7 @@ def make_grades(
 
 
 def leave_undivided(subsets: Subsets) -> AttributeGrades:
-    """Return the single grade of an attribute that is not divided."""
+    """Return the single grade of an undivided attribute."""
     return make_grades([1], np.zeros(len(subsets.blocks), dtype=np.int64))
 
 

@@ -68,7 +68,7 @@ class ProductStrategy(BlockSetStrategy[P]):
             check_multiples(structure.batched.scales, block_set)
 
     def upper_record_variances(self) -> FloatArray:
-        # Blocks that are not measured are answered without noise.
+        # Unmeasured blocks are answered without noise.
         batched = self.structure.batched
         multiples = gather_multiples(batched.scales, self.block_sets).astype(np.float64)
         z = np.divide(1.0, multiples**2, out=np.zeros(len(multiples)), where=multiples > 0)
@@ -105,7 +105,7 @@ class ProductStrategy(BlockSetStrategy[P]):
 
 
 def gather_multiples(scales: BlockScales, block_sets: Sequence[BlockSet]) -> IntArray:
-    """Gather the multiple of every scale, 0 in blocks that are not measured, shape (count,)."""
+    """Gather the multiple of every scale, 0 in unmeasured blocks, shape (count,)."""
     multiples = np.zeros(scales.count, dtype=np.int64)
     for block_set in block_sets:
         for i, block in enumerate(block_set.blocks.tolist()):

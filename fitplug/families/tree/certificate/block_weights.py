@@ -140,11 +140,11 @@ class BlockWeights:
         return Totals(self.last + 1, 1.0)
 
     def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:
-        """Find, for each node at a depth or below, the node above the depth that it lies under.
+        """Find, for each node at a depth or below, its lowest ancestor above the depth.
 
         Returns:
-            That node for each node, -1 for nodes without one, shape (N,); and the lowest nodes that
-            the block uses.
+            The ancestor of each node, -1 for nodes above the depth, shape (N,); and the lowest
+            nodes that the block uses.
         """
         above = np.full(self.tree.size, -1)
         is_bottom = np.zeros(self.tree.size, dtype=bool)

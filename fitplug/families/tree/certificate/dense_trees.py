@@ -208,7 +208,7 @@ class DenseTree:
 class _Sweep:
     """The sweep at one pole: c, C and P of the nodes with children, once they are computed.
 
-    Their V is at least c P P' and at most C P P'.
+    V of each node is at least c P P' and at most C P P'.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ class TreeDescent(ABC):
 
     Args:
         structure: The structure.
-        mixing: The share of all weight that is spread evenly in each iteration.
+        mixing: The share of all weight to spread evenly in each iteration.
         cell_shares: The cells' shares of it, shape (cells,); they are scaled to sum to 1.
         kinds: The number of kinds of differences with weights.
     """

@@ -88,7 +88,7 @@ def solve_siblings(
         P: Weights of the children in the profile, positive, shape (b, k).
         K: Weights of the children's variances, positive, shape (b, k).
         s: The variances of the nodes, shape (b,).
-        start: What is found at weights near to these, or even covariances.
+        start: The covariances at nearby weights, or even ones.
         shared: The subtracted part of the price; None for nothing.
 
     Returns:

@@ -34,10 +34,10 @@ from fitplug.numeric import (
 )
 
 MOST_CHILDREN = 256
-"""The most children of a node that are not identical."""
+"""The most distinct children of a node."""
 
 FEWEST_IDENTICAL = 7
-"""The fewest identical leaves that are merged, besides 2 and 4. For fewer, contrasts would need at
+"""The fewest identical leaves to merge, besides 2 and 4. For fewer, contrasts would need at
 least a sixth more draws of noise than there are dimensions, so such leaves are separate nodes."""
 
 

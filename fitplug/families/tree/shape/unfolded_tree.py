@@ -106,7 +106,7 @@ class TreeBranches:
         count: The number of branches.
         kind_sizes: The number of branches of each kind, shape (kinds,).
         kind_starts: The place of the first row of each kind, shape (kinds,).
-        place_of_row: The place of each row, -1 for rows that are not used, shape (rows,).
+        place_of_row: The place of each row, -1 for unused rows, shape (rows,).
         branch_of_place: The branch of each place, shape (places,).
         parent_of_branch: The place of each branch's node, -1 for branch 0, shape (branches,).
         kind_of_branch: The kind of each branch, shape (branches,).

@@ -4,7 +4,7 @@ Let C_d be the 0/1 matrix of the block's classes of dense cells at depth d, and 
 node v over the dense cells. With the contrasts of the attributes in A and sums over the other
 symmetric attributes, block A measures
 
-    root:                             M_0 C_0 x_0, of the classes that public sums do not tell
+    root:                             M_0 C_0 x_0, of classes that public sums do not determine
     node v with children of depth d:  (A_v (x) M_v) (C_d x_j) for the children j
 
 M_0 and M_v are upper triangular with positive diagonals, and A_v measures children apart from their
@@ -49,7 +49,7 @@ from fitplug.numeric import (
 from fitplug.workload import CellClasses
 
 _MOST_NUMBERS = 2**22
-"""The most numbers of an array that is computed at once, unless one node needs more."""
+"""The most numbers of an array, unless one node needs more."""
 
 
 T = TypeVar("T", bound=TreeStructure, covariant=True)
@@ -76,7 +76,7 @@ class TreeBlock:
         return np.asarray(solve_triangular(M, np.eye(len(M)))) if len(M) else M
 
     def spread_root(self, structure: TreeStructure) -> IntArray:
-        """Add columns of zeros for the root's classes that are not measured, shape (n, r)."""
+        """Add columns of zeros for the root's unmeasured classes, shape (n, r)."""
         columns = np.zeros((len(self.root), structure.classes[self.block][0].size), dtype=np.int64)
         columns[:, structure.find_totals(self.block).measured] = self.root
         return columns

@@ -219,7 +219,7 @@ class LeafMatrices:
 
 
 _MOST_NUMBERS = 2**22
-"""The most numbers of an array that is computed at once, unless one node needs more."""
+"""The most numbers of an array, unless one node needs more."""
 
 _FEW = 16
 """Fewer than one in this many nodes of a step are inverted separately from the others."""

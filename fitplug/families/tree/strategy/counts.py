@@ -95,7 +95,7 @@ def clamp_answers(answers: AnyArray) -> IntArray:
 
 
 _MOST_NUMBERS = 2**22
-"""The most counts of children that are multiplied at once, unless one node has more."""
+"""The most counts of children to multiply at once, unless one node has more."""
 
 
 class TreeCountSplit:

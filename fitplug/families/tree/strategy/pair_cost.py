@@ -37,8 +37,7 @@ _MOST_NUMBERS = 2**21
 """The most numbers of an array, unless one node needs more."""
 
 _MOST_WORK = 4e9
-"""The most numbers that are computed for all pairs of children; beyond, nodes are bounded without
-pairs."""
+"""The most numbers for all pairs of children; beyond, nodes are bounded without pairs."""
 
 
 class CostlyPair(NamedTuple):

@@ -48,7 +48,7 @@ _MOST_SUMS = 20_000_000
 """The most sums of a search for the costliest records, as designs bound some ten strategies."""
 
 _MOST_NUMBERS = 2**22
-"""The most numbers of an array that is computed at once, unless one node needs more."""
+"""The most numbers of an array, unless one node needs more."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -213,7 +213,7 @@ class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
             most = _round_up(bounds.total * (1 + _MARGIN))
             return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
         most = _round_up(bounds.total)
-        # Confirm a claim that is proven, and no higher than designs state.
+        # Confirm a proven claim no higher than designs state.
         if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
             most = claimed
         return StrategyCost(most, bounds.upper_cells().ravel(), records)
