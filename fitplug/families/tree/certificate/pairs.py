@@ -229,7 +229,7 @@ def _lower_block(
     if is_public or lost.least**2 >= 1 - within:
         factor, lost, within = lost.least, _NOTHING_LOST, 0.0
     weights = BlockWeights(structure, block, p * (1 - within), rows)
-    merged = classes.merge_counts(classes.merge_counts(spread).T)
+    merged = classes.merge_matrices(spread)
     degrees = classes.merge_counts(kappa)
     if weights.last < 0 or not (weights.masses[0] > 0).all():
         return 0.0

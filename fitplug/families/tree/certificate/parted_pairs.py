@@ -108,14 +108,14 @@ def build_covariances(
         shift: The share of kappa that is subtracted.
     """
     classes = structure.classes[block]
-    merge, last = classes[0].merge_counts, max(d for d, one in enumerate(classes) if one.size)
-    degrees = np.diag(merge(kappa) * (1 - shift))
+    last = max(d for d, one in enumerate(classes) if one.size)
+    degrees = np.diag(classes[0].merge_counts(kappa) * (1 - shift))
     covariances = []
     for step, change in zip(structure.tree.steps, densities.changes, strict=True):
         if step.depth <= last:
             by_pair = np.tensordot(change, structure.move_ratios[block], (1, 0))
             theta = np.stack([structure.unfold_pairs(one) for one in by_pair])
-            covariances.append(degrees + merge(merge(theta).swapaxes(1, 2)))
+            covariances.append(degrees + classes[0].merge_matrices(theta))
     return covariances
 
 

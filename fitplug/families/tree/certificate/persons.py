@@ -341,7 +341,7 @@ def _merge_classes(
 
     Class sums of a matrix of norm e are at most e times the class sums of the identity.
     """
-    merged = classes.merge_counts(classes.merge_counts(moment).T)
+    merged = classes.merge_matrices(moment)
     rounding = 2 * gamma(2 * len(moment)) * float(np.abs(moment).sum())
     return (merged + merged.T) / 2, error + rounding
 

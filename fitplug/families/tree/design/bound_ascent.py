@@ -192,10 +192,10 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
     multiples = structure.subsets.profile_multiples
     blocks = []
     for block in structure.noisy_blocks.tolist():
-        merge = structure.classes[block][0].merge_counts
-        root = np.diag(merge(kappas[block]))
+        classes = structure.classes[block][0]
+        root = np.diag(classes.merge_counts(kappas[block]))
         if not structure.keeps_tree:
-            root = root - merge(merge(structure.unfold_pairs(thetas[block])).T)
+            root = root - classes.merge_matrices(structure.unfold_pairs(thetas[block]))
         factor = float(multiples[block])
         blocks.append((block, factor * kappas[block] * shares, factor * root))
 

@@ -120,8 +120,8 @@ class PairDescent(TreeDescent):
         cells = structure.tree.sum_leaves(weights.p.reshape(-1, D) * D)
         prices = []
         for i, (block, family) in enumerate(zip(self.blocks, self.families, strict=True)):
-            merge = family.classes[0].merge_counts
-            theta = self.multiples[i] * merge(merge(structure.unfold_pairs(thetas[i])).T)
+            theta = family.classes[0].merge_matrices(structure.unfold_pairs(thetas[i]))
+            theta = self.multiples[i] * theta
             by_depth = family.price_cells(self.multiples[i] * kappas[i] * cells)
             find_root = partial(find_pair_root, theta, structure.find_totals(block))
             prices.append(Prices(by_depth, find_root=find_root))

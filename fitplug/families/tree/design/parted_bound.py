@@ -171,9 +171,7 @@ class RowAscent:
             classes = structure.classes[block][0]
             r, factor = classes.size, float(multiples[block])
             degrees = np.diag(classes.merge_counts(kappas[block]))
-            theta = classes.merge_counts(
-                classes.merge_counts(structure.unfold_pairs(thetas[block])).T
-            )
+            theta = classes.merge_matrices(structure.unfold_pairs(thetas[block]))
             covariances = build_covariances(structure, block, kappas[block], densities)
             depth = find_lowest_totals(structure, block)
             nodes = np.flatnonzero(tree.depths < depth)

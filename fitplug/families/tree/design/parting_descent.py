@@ -204,9 +204,10 @@ class PartingDescent(TreeDescent):
         prices = []
         for i, (block, family) in enumerate(zip(self.blocks, self.families, strict=True)):
             ends, thetas = self._weigh_block(i, kinds)
+            merged = [classes.merge_matrices(thetas) for classes in family.classes]
             matrices = [
                 np.concatenate([classes.merge_counts(ends)[:, :, None] * np.eye(classes.size), of])
-                for classes, of in zip(family.classes, _merge(family, thetas), strict=True)
+                for classes, of in zip(family.classes, merged, strict=True)
             ]
             theta = matrices[0][len(ends) :].sum(axis=0)
             prices.append(
@@ -260,7 +261,7 @@ class PartingDescent(TreeDescent):
         """
         by_depth = [np.zeros((len(thetas), c.size, c.size)) for c in family.classes]
         by_depth[0] += sweep.root[1]
-        merged = _merge(family, thetas)
+        merged = [classes.merge_matrices(thetas) for classes in family.classes]
         by_node = np.zeros((self.structure.tree.size, len(thetas)))
         by_node[0] = np.tensordot(merged[0], sweep.root[1], axes=2)
         for step, found in zip(self.structure.tree.steps, sweep.steps, strict=False):
@@ -280,12 +281,6 @@ class PartingDescent(TreeDescent):
             padded = np.pad(values, ((0, 0), (0, 1), (0, 1)))
             shared += padded[:, classes.of_cell[:, None], classes.of_cell]
         return shared, by_node
-
-
-def _merge(family: TreeFamily, matrices: FloatArray) -> list[FloatArray]:
-    """Sum matrices over dense cells, (G, D, D), by the classes of each depth, (G, r, r)."""
-    merges = (classes.merge_counts for classes in family.classes)
-    return [np.asarray(merge(merge(matrices).swapaxes(1, 2))) for merge in merges]
 
 
 def _gather_tops(children: IntArray, depths: IntArray, most: int) -> IntArray:

@@ -57,7 +57,7 @@ _NEW_SHARE = 0.1
 """The share of all weight with which new differences start."""
 
 _LEAST_MIXING = 1e-3
-"""The share of all weight of differences that is spread evenly. Without it, directions in which no
+"""The share of all weight of differences to spread evenly. Without it, directions in which no
 weighted difference has a cost would be measured with infinite precision."""
 
 _VIOLATED = 0.25
@@ -170,7 +170,7 @@ class SetDescent(TreeDescent):
 
     Args:
         structure: The structure, whose periods are dense cells.
-        mixing: The share of all weight that is spread evenly in each iteration.
+        mixing: The share of all weight to spread evenly in each iteration.
         sets: The differences.
     """
 
@@ -200,7 +200,7 @@ class SetDescent(TreeDescent):
             for depth, (classes, nodes) in enumerate(
                 zip(family.classes, family.nodes, strict=True)
             ):
-                factors.append(_factor(_merge_moments(classes, means[min(depth, 1)])))
+                factors.append(_factor(classes.merge_matrices(means[min(depth, 1)])))
                 by_depth.append(np.repeat(masses[nodes, None], len(factors[-1]), axis=1))
             prices.append(Prices(by_depth, factors))
         return prices
@@ -211,7 +211,7 @@ class SetDescent(TreeDescent):
         every = np.zeros((len(tree.leaves), len(weights.kinds)))
         for family, sweep, moments in zip(self.families, sweeps, self._moments, strict=True):
             merged = [
-                _merge_moments(classes, moments[min(depth, 1)])
+                classes.merge_matrices(moments[min(depth, 1)])
                 for depth, classes in enumerate(family.classes)
             ]
             costs = np.zeros((tree.size, len(weights.kinds)))
@@ -267,12 +267,6 @@ def _average_precisions(
         weights = (masses[step.children] * multiples).sum(axis=1) / masses[0]
         total = total + _expand(family.classes[step.depth], np.tensordot(weights, precisions, 1))
     return _expand(family.classes[0], sweep.root[1]), total
-
-
-def _merge_moments(classes: CellClasses, moments: FloatArray) -> FloatArray:
-    """Sum moments (..., D, D) by class, (..., r, r)."""
-    half = classes.merge_counts(moments).swapaxes(-1, -2)
-    return np.asarray(classes.merge_counts(half))
 
 
 def _factor(moment: FloatArray) -> FloatArray:
