@@ -41,47 +41,47 @@ from fitplug.workload import (
 )
 
 MAX_ANSWERS = 2**32
-"""The largest number of answers of a query group. They take 34 GB when they are released."""
+"""The most answers of a query group. Their release takes 34 GB."""
 
 MOST_CELLS, MOST_WORK = 100_000, 1e11
-"""The largest number of dense cells, and of operations of an iteration over all blocks, for which
-the optimum over the product of several dense attributes is found, in a few minutes. For larger
-workloads the optimum of the product family, or of a tree, is found.
+"""The most dense cells, and the most operations per iteration over all blocks, for which fitplug
+finds the optimum over the product of several dense attributes. It takes a few minutes. Larger
+workloads get the optimum of the product family, or of a tree.
 """
 
 MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 2.5e9, 1e10, 40_000_000
-"""Where there are more dense cells than the first, the most operations of an iteration, the most
-where the gap of the product family is large, and the most coefficients of all blocks together. The
+"""Limits for more than `MANY_CELLS` dense cells: the most operations per iteration, the most where
+the gap of the product family is large, and the most coefficients of all blocks together. The
 queries then have far fewer dimensions than cells, and the optimum takes about a minute."""
 
 LARGE_GAP = 0.02
 """The gap of rho above which the optimum is worth more than a minute."""
 
 MOST_TREE_WORK = 6e8
-"""The most operations of a sweep through one of several trees where the gap of the product family
-is large. The design then takes about a minute."""
+"""The most operations per sweep through one of several trees, which is tried if the gap of the
+product family is large. The design takes about a minute."""
 
 MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
-"""The most operations of an iteration over unfolded hierarchies, in place of a product and where
-the gap of a product or a tree is large. The design then takes about ten seconds, and a minute."""
+"""The most operations per iteration over unfolded hierarchies: instead of a product, where the
+design takes about ten seconds; and after a product or a tree, where it takes about a minute."""
 
 MOST_SMALL_CELLS = 512
-"""The most cells whose pairs are told apart although hierarchies may unfold."""
+"""The most cells whose pairs are distinguished even where hierarchies could be unfolded."""
 
 _ONCE = 1 / 12
-"""The part of what all iterations take that cells take once, where they are many."""
+"""The share of the work over cells per iteration, where cells are many: it is done only once."""
 
 MOST_DENSE = 600
-"""The most cells of dense attributes crossed with a tree: a node takes time cubic in them."""
+"""The most cells of dense attributes crossed with a tree. Time per node is cubic in them."""
 
 MOST_BEFORE_TREE = 1e9
-"""The most operations of an iteration over the cells of one tree, or of an attribute whose cells
-have targets of their own. More are a tree in a hundredth of the time, for 0.1% to 0.3% more of
-Delta. Where the gap is large, as it is for lopsided trees, the optimum is found after all."""
+"""The most operations per iteration over the cells of one tree, or of an attribute whose cells have
+individual targets. Above, a tree takes a hundredth of the time and costs 0.1% to 0.3% more Delta.
+Where its gap is large, as for lopsided trees, the optimum is found as well."""
 
 LEAST_CHAIN = 1025
-"""The fewest cells, told apart by the prefixes of one attribute, that are taken for a chain. Fewer
-have an optimum over a matrix, unless its blocks are many. It costs 0.2% to 0.6% less rho."""
+"""The fewest cells, distinguished by the prefixes of one attribute, for which a chain is used. With
+fewer cells, and unless blocks are many, the optimum over a matrix costs 0.2% to 0.6% less rho."""
 
 
 def analyse_structure(
@@ -98,14 +98,14 @@ def analyse_structure(
 
     Args:
         workload: The workload.
-        varying: Attributes that are not symmetric for another reason than the workload's.
+        varying: Further attributes that must not be treated as symmetric.
         family: Whether to take the product family; None to take it if it is possible and the
-            product of the attributes that are not symmetric is too large.
-        tree: What `Structure.names_in_files` says of the tree: the attribute, and whether
-            identical leaves are merged; empty for other structures. None to take a tree if there
-            is one, and the product of the attributes that are not symmetric is too large.
+            product of the asymmetric attributes is too large.
+        tree: The tree as in `Structure.names_in_files`: the attribute and, if identical leaves are
+            merged, "merged"; empty for other structures. None to take a tree if there is one and
+            the product of the asymmetric attributes is too large.
         unit: Which data sets are neighbours.
-        chain: Whether to take a chain if it is possible, however few cells it has.
+        chain: Whether to take a chain wherever possible, however few cells it has.
         siblings: Whether to unfold hierarchies.
 
     Returns:
@@ -113,7 +113,7 @@ def analyse_structure(
 
     Raises:
         WorkloadError: If the workload has too many answers, blocks or coefficients.
-        BudgetError: If plans for this unit cannot be made.
+        BudgetError: If fitplug cannot make plans for this unit.
         DomainError: If the unit names an attribute that the domain does not have.
     """
     check_unit(unit, workload.domain)
@@ -148,7 +148,7 @@ def analyse_structure(
         can_be_product = len(asymmetric) > 1 or any(levels)
         takes_blocks = _fits(matrices)
         is_small = takes_blocks and matrices.cells <= MANY_CELLS
-        # A tree alone takes so little time that it is tried first.
+        # A single tree takes so little time that it is tried first.
         is_slow = len(asymmetric) == 1 and estimate_work(matrices, 1.0) > MOST_BEFORE_TREE
         tries_tree = tree is None and (is_slow or not is_small)
         if tries_tree and (name := _find_tree(workload, symmetric)):
@@ -162,10 +162,10 @@ def analyse_structure(
 
 
 def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
-    """Find the structure that may come nearer to the optimum, if it is affordable.
+    """Find a structure whose optimum may be better, if it is affordable.
 
-    For a product, it is that of the optimum, or of one of several trees over the cells of the
-    others; for pairs in a tree, that of pairs of cells, of which some are named.
+    Instead of a product, these are matrices over all cells, or one of several trees over the cells
+    of the other attributes; instead of pairs in a tree, pairs of cells, some of them named.
 
     Args:
         structure: The structure of a plan.
@@ -201,7 +201,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
 def _build_persons(
     workload: Workload, unit: AddRemove, varying: Sequence[str], tree: Sequence[str] | None
 ) -> Structure:
-    """Build the structure of persons with several records: of blocks, or of a tree."""
+    """Build the structure of persons with several records: blocks or a tree."""
     symmetric = _find_symmetric(workload, varying)
     persons = PersonStructure(workload, unit, symmetric, find_workload_subsets(workload, symmetric))
     if tree is None and not (persons.has_room and persons.cells <= MOST_CELLS):
@@ -219,7 +219,7 @@ def _build_persons(
 
 
 def _check_measures(workload: Workload, unit: Unit) -> None:
-    """Raise WorkloadError if plans of the workload's measures cannot be made for a unit."""
+    """Raise WorkloadError if a unit does not allow plans with the workload's measures."""
     domain = workload.domain
     measures = list_measures(domain, workload.attributes)
     shares = count_shares(domain, measures)
@@ -236,7 +236,7 @@ def _check_measures(workload: Workload, unit: Unit) -> None:
 
 
 def _build_product(matrices: MatrixStructure, kind: type[ProductStructure]) -> Structure:
-    """Build the structure of the product family in the place of matrices."""
+    """Build the structure of the product family instead of matrices."""
     workload = matrices.workload
     check_products(workload.groups)
     subsets = find_workload_subsets(workload, matrices.symmetric, workload.attributes)
@@ -250,9 +250,9 @@ def _build_pairs(
     tree: Sequence[str] | None,
     siblings: bool,
 ) -> Structure:
-    """Build the structure of neighbours that replace a record.
+    """Build the structure for neighbours that replace a record.
 
-    The cells of attributes that are not symmetric are told apart, unless they are too many.
+    The cells of asymmetric attributes are distinguished, unless there are too many.
     """
     symmetric = _find_symmetric(workload, ())
     subsets = find_workload_subsets(workload, symmetric)
@@ -265,7 +265,7 @@ def _build_pairs(
     is_chosen = tree is None and family is None
     name = _find_tree(workload, symmetric) if is_chosen else None
     if is_chosen and pairs.cells > MOST_SMALL_CELLS:
-        # Where no tree can be taken first, nothing else comes as near.
+        # Without a tree to try first, unfolding gets more time: no other structure is as good.
         unfolded = _unfold(pairs, MOST_SIBLING_WORK if name else MOST_AGAIN)
         if unfolded is not None:
             return _check_size(unfolded)
@@ -280,23 +280,23 @@ def _build_pairs(
 
 
 def _can_be_product(pairs: PairStructure) -> bool:
-    """Tell whether pairs of cells may have a product, as they may without trees."""
+    """Tell whether pairs of cells can have a product: they can without trees."""
     workload = pairs.workload
     has_trees = any(find_tree_levels(workload, name) for name in pairs.asymmetric)
     return len(workload.attributes) > 1 and not has_trees
 
 
 def find_substitute_structure(structure: Structure) -> Structure | None:
-    """Find the product for pairs of which some are named, should their design fail."""
+    """Find the product to use where the design for pairs, some of them named, fails."""
     if type(structure) is not PairStructure or structure.fits or not _can_be_product(structure):
         return None
     return _build_product(structure, ProductPairStructure)
 
 
 def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
-    """Find the attribute that is a tree, if there is one and the others are small enough.
+    """Find the one attribute that is a tree, if the others are small enough.
 
-    One without levels is a tree where no others are told apart.
+    An attribute without levels is a tree only where it is the only asymmetric one.
     """
     trees = _list_trees(workload, symmetric)
     if len(trees) != 1 or not _fits_beside(workload, symmetric, trees[0]):
@@ -306,9 +306,9 @@ def _find_tree(workload: Workload, symmetric: Sequence[str]) -> str | None:
 
 
 def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
-    """List the attributes that are trees and not symmetric, the one of most leaves first.
+    """List the asymmetric attributes that are trees, the largest first.
 
-    Those without levels are trees if no others are.
+    Attributes without levels count as trees only if no others are trees.
     """
     names = [name for name in workload.attributes if name not in symmetric]
     trees = [name for name in names if is_tree(workload, name)]
@@ -317,7 +317,7 @@ def _list_trees(workload: Workload, symmetric: Sequence[str]) -> list[str]:
 
 
 def _fits_beside(workload: Workload, symmetric: Sequence[str], tree: str) -> bool:
-    """Tell whether the other attributes that are not symmetric have few enough cells."""
+    """Tell whether the other asymmetric attributes have few enough cells."""
     others = [name for name in workload.attributes if name not in (*symmetric, tree)]
     return math.prod(get_shape(workload.domain, others)) <= MOST_DENSE
 
@@ -329,20 +329,20 @@ def _build_tree(
     tree: Sequence[str],
     kind: type[TreeStructure],
 ) -> Structure:
-    """Build the structure of one tree, or raise WorkloadError where it is too large."""
+    """Build the structure of one tree, or raise WorkloadError if it is too large."""
     name, *merged = tree
     subsets = find_workload_subsets(workload, symmetric)
     return _check_size(kind(workload, unit, symmetric, subsets, name, bool(merged)))
 
 
 def _check_size(structure: Structure) -> Structure:
-    """Return a structure, or raise WorkloadError where it is too large."""
+    """Return a structure, or raise WorkloadError if it is too large."""
     structure.check_size()
     return structure
 
 
 def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ...]:
-    """Find the attributes that are symmetric, in the domain's order."""
+    """Find the symmetric attributes, in the domain's order."""
     groups = workload.groups
     asymmetric = set(varying)
     asymmetric.update(f.attribute for f in groups.factors if f.kind not in ("identity", "total"))
@@ -356,7 +356,7 @@ def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ..
 
 
 def _is_long(matrices: MatrixStructure) -> bool:
-    """Tell whether the cells that one attribute's queries tell apart are too many for a matrix."""
+    """Tell whether the queries of one attribute distinguish too many cells for a matrix."""
     classes = min(float(count_rows(matrices).max()), float(matrices.cells))
     is_large = matrices.entries > MAX_ENTRIES or estimate_work(matrices, 1.0) > MOST_AGAIN
     return classes >= LEAST_CHAIN or is_large
@@ -370,13 +370,13 @@ def _fits(matrices: MatrixStructure) -> bool:
 
 
 def _fits_widely(matrices: MatrixStructure, most: float) -> bool:
-    """Tell whether the optimum over many dense cells takes no more operations an iteration."""
+    """Tell whether the optimum over many dense cells takes at most so many operations."""
     has_room = matrices.cells <= MOST_CELLS and matrices.entries <= MOST_WIDE_ENTRIES
     return has_room and estimate_work(matrices, _ONCE) <= most
 
 
 def _unfold(matrices: MatrixStructure, most: float) -> SiblingStructure | None:
-    """Unfold the hierarchies of a workload, if an iteration takes no more operations then."""
+    """Unfold a workload's hierarchies if an iteration then takes at most so many operations."""
     structure = unfold_siblings(matrices)
     if structure is None or not _fits_widely(structure.unfolded, most):
         return None

@@ -1,4 +1,4 @@
-"""The table of designs: for each structure, the function that finds its strategy and duals."""
+"""The table of designs: the function that finds the strategy and duals of each structure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     PersonTreeStructure: design_person_trees,
     ChainStructure: design_chain,
 }
-"""The function of each structure."""
+"""The design function of each structure."""
 
 
 def find_design(
@@ -58,18 +58,18 @@ def find_design(
 
     Args:
         structure: The structure.
-        objective: What is made least; the plain privacy cost unless the structure's certifier
-            takes others.
+        objective: The objective; the plain privacy cost unless the structure's certifier takes
+            others.
         options: How to solve.
-        loss: What rounding to integers may cost, relatively.
+        loss: How much rounding to integers may add to the cost, relatively.
 
     Returns:
         The design.
 
     Raises:
         WorkloadError: If the rank of the workload cannot be decided, or too many queries have
-            targets of their own.
-        DesignError: If an integer strategy cannot be made or bounded.
+            individual targets.
+        DesignError: If no integer strategy can be made, or its cost or variances cannot be bounded.
     """
     assert objective.plain or find_family(structure).certifier.takes_objectives
     return DESIGNS[type(structure)](structure, objective, options, loss)

@@ -1,4 +1,4 @@
-"""The table of families: of each structure, its strategies and its certificate.
+"""The table of families: the strategy and the certificate of each structure.
 
 A new family is a package next to `blocks`, with these modules or packages of them:
 
@@ -7,8 +7,8 @@ A new family is a package next to `blocks`, with these modules or packages of th
     certificate  a subclass of `Certifier`: the lower bound
     design       a function of the type `DesignFunction`: how the optimum is found
 
-`analyse_structure` chooses its structure, which has a row here and one in
-`fitplug.families.designs`: what proves knows no solver, so that designs have a table of their own.
+`analyse_structure` chooses the structure, which has one row here and one in
+`fitplug.families.designs`. Designs have their own table because proofs may not import a solver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work: how long a design takes, estimated from a structure before anything is made."""
+"""Work: estimates of how long a design takes, from its structure alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fitplug.numeric import FloatArray, to_positions
 
 
 def estimate_work(matrices: MatrixStructure, part: float) -> float:
-    """Estimate the operations of an iteration over all blocks, of which a part are over cells."""
+    """Estimate the operations per iteration over all blocks; of those over cells, count a part."""
     rows, ranks = count_rows(matrices), _bound_ranks(matrices)
     return float((ranks**2 * (ranks + rows + part * matrices.cells)).sum())
 
 
 def estimate_tree_work(structure: TreeStructure) -> float:
-    """Estimate the operations of a sweep through a tree: of each node the cube of its cells."""
+    """Estimate the operations of a sweep through a tree: the cube of the cells at each node."""
     nodes = np.bincount(to_positions(structure.tree.depths)).astype(np.float64)
     sizes = [np.array([float(one.size) for one in classes]) for classes in structure.classes]
     return float(sum(nodes[: len(cells)] @ cells**3 for cells in sizes))

@@ -37,6 +37,10 @@ class CellClasses:
         starts = np.searchsorted(of_cell[order], np.arange(self.size))
         return np.asarray(np.add.reduceat(counts[..., order], starts, axis=-1, dtype=counts.dtype))
 
+    def merge_matrices(self, matrices: AnyArray) -> AnyArray:
+        """Sum the entries of symmetric matrices (..., D, D) by class, (..., r, r)."""
+        return self.merge_counts(self.merge_counts(matrices).swapaxes(-1, -2))
+
     def find_merged(self, coarser: CellClasses) -> CellClasses:
         """Find which of these classes make up each of coarser ones."""
         return number_classes(coarser.of_cell[self.first], coarser.size)

@@ -121,13 +121,13 @@ class PairStrategy:
             entry = max(entry, int(largest) * find_largest_entry(A))
         kind = np.int64 if bound < 2**60 else object  # `\label{line:wide}`
         largest_costs = np.zeros(structure.pairs.nodes, dtype=kind)
-        own = structure.sum_products(
+        of_nodes = structure.sum_products(
             [each.astype(kind) for each in squares], same, other
         )[0]
         for i, j in structure.pairs.list_tiles():  # `\label{line:tiles}`
             grams = (multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns)  # `\label{line:gram}`
             least = structure.sum_products(grams, same, other, j).min(axis=0)
-            costs = own[i, None] + own[j] - 2 * least  # `\label{line:pair}`
+            costs = of_nodes[i, None] + of_nodes[j] - 2 * least  # `\label{line:pair}`
             largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
             largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
         above = largest_costs.astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)

@@ -1,13 +1,13 @@
 """Attribute matrices: how the strategy measures one attribute apart from its total.
 
-An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all x: block A of a
+An attribute matrix is an integer matrix A (r, n) with E A x + u 1'x = x for all x. Block A of a
 plan measures (x)_{a in A} A_a (x) (sums over the other attributes). Symmetric attributes have the
 matrices of `fitplug.families.base.contrasts`, trees those of
 `fitplug.families.product.strategy.trees`. See docs/theory/integer-mechanism.md, (M6) to (M9).
 
-Each row may have a grade 1 to K. The blocks of a graded attribute multiply the rows of each grade
-by a number of their own, so that what A measures of one grade can be more accurate than what it
-measures of another (docs/theory/product-family.md, "Grades").
+Each row may have a grade 1 to K. A block of a graded attribute multiplies the rows of each grade by
+a number of the block's choice, so its answers can be more accurate in one grade than in another
+(docs/theory/product-family.md, "Grades").
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class RowGrades:
 
     Attributes:
         rows: The grade of each row, shape (r,).
-        adjoint: The grade of each entry of what the matrix's `adjoint` gives.
-        column_squares: The different squares of columns, by grade, shape (classes, K), exact.
+        adjoint: The grade of each entry of the result of the matrix's `adjoint`.
+        column_squares: The distinct columns' squared norms by grade, shape (classes, K), exact.
         largest_entries: The largest |A_ri| of each grade, shape (K,), at least 1.
     """
 
@@ -58,7 +58,7 @@ class RowGrades:
 
 
 def spread_table(table: IntArray, grades: Sequence[IntArray]) -> IntArray:
-    """Spread numbers of tuples of grades over the rows that have them.
+    """Spread numbers given for tuples of grades over the rows with these grades.
 
     Args:
         table: A number for each tuple of grades, shape (K_1, ..., K_m).
@@ -73,7 +73,7 @@ def spread_table(table: IntArray, grades: Sequence[IntArray]) -> IntArray:
 
 
 class AttributeMatrix(Protocol):
-    """The integer matrix A (r, n) that a strategy measures of an attribute of n cells."""
+    """The integer matrix A (r, n) with which a strategy measures an attribute of n cells."""
 
     @property
     def n(self) -> int:
@@ -93,24 +93,24 @@ class AttributeMatrix(Protocol):
 
     @property
     def growth(self) -> int:
-        """No less than sum_i |A_ri| of any row, so that |A x| <= growth * max |x|."""
+        """At least sum_i |A_ri| for every row r, so that |A x| <= growth * max |x|."""
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether it treats all cells alike, as it must for a symmetric attribute and no other."""
+        """Whether it treats all cells alike: true for symmetric attributes and no others."""
         return False
 
     @property
     def grades(self) -> RowGrades | None:
-        """The grades of its rows, or None if all have one."""
+        """The grades of its rows, or None if all rows have the same one."""
         return None
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
-        """The integers that decide it, by the names that plan files have for them."""
+        """The integers that define it, by their names in plan files."""
 
     def of_block(self, block: int) -> AttributeMatrix:
-        """Return the matrix that a block has: most attributes have the same one in all blocks."""
+        """Return the matrix in a block: most attributes have the same one in all blocks."""
         return self
 
     def has_form(self, n: int) -> bool:
@@ -122,30 +122,30 @@ class AttributeMatrix(Protocol):
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         """Multiply by A along an axis of n.
 
-        The product is exact for Python integers, and for int64 that numbers `growth` times as large
-        as the values cannot leave.
+        The product is exact for Python integers, and for int64 if `growth` times the largest value
+        fits into int64.
         """
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        """Multiply by E along an axis of r: estimate the cells, less what their total says."""
+        """Multiply by E along an axis of r: estimate the cells, apart from the total's share."""
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         """Multiply by E' along an axis of n, up to an isometry."""
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        """Bound the error of each entry of `adjoint`, if it is more than a few roundings."""
+        """Bound the error of each entry of `adjoint`; 0 if it is only a few roundings."""
         return 0.0
 
     def compute_reference(self) -> FloatArray:
         """Compute u, shape (n,)."""
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
-        """Bound mu^2 = (w u)^2 and gamma = |w E|^2 of each row w of a factor from above.
+        """Bound mu^2 = (w u)^2 and gamma = |w E|^2 from above for each row w of a factor.
 
         Returns:
-            Shape (r, 2) for r rows: what a total of variance 1 and A x with noise of variance 1
-            add to the variance of w x. With K grades, shape (r, 1 + K): what the rows of each grade
-            add.
+            Shape (r, 2) for r rows: the contributions to the variance of w x of a total of variance
+            1, and of A x with noise of variance 1. With K grades, shape (r, 1 + K): the total's
+            contribution, and then that of the rows of each grade.
 
         Raises:
             DesignError: If they cannot be bounded.
@@ -158,7 +158,7 @@ class DenseMatrix(AttributeMatrix):
 
     Attributes:
         matrix: A.
-        row_grades: The grade of each row, ascending from 0, shape (n - 1,); None if all have one.
+        row_grades: The grade of each row, ascending from 0, shape (n - 1,); None if all are equal.
     """
 
     matrix: IntArray
@@ -182,15 +182,13 @@ class DenseMatrix(AttributeMatrix):
     def grades(self) -> RowGrades | None:
         if self.row_grades is None:
             return None
-        squares: AnyArray = self.matrix.astype(object) ** 2
-        rows_of_grades = [self.row_grades == k for k in range(int(self.row_grades.max()) + 1)]
+        graded = self.split_rows()
+        squares = [(rows.astype(object) ** 2).sum(axis=0) for rows in graded]
         return RowGrades(
             rows=self.row_grades,
             adjoint=self.row_grades,
-            column_squares=np.stack([squares[rows].sum(axis=0) for rows in rows_of_grades], axis=1),
-            largest_entries=np.array(
-                [max(1, find_largest_entry(self.matrix[rows])) for rows in rows_of_grades]
-            ),
+            column_squares=np.stack(squares, axis=1),
+            largest_entries=np.array([max(1, find_largest_entry(rows)) for rows in graded]),
         )
 
     def split_rows(self) -> list[IntArray]:
@@ -268,7 +266,7 @@ class DenseMatrix(AttributeMatrix):
 
     @frozen_property
     def _inverse(self) -> tuple[FloatArray, float]:
-        """X (n, n) near [E, u / unit], the inverse of K, and a bound on |I - K X|_2."""
+        """X (n, n), near the inverse [E, u / unit] of K, and a bound on |I - K X|_2."""
         K = np.vstack([self.matrix, np.full(self.n, self._unit)])
         return invert_with_residual(K.astype(np.float64))
 

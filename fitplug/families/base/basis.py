@@ -1,4 +1,4 @@
-"""Integer bases: the counts that the mechanism starts from.
+"""Integer bases: the integer queries that the mechanism starts from.
 
 A basis of kind "cells" has one row for each class of cells that no query tells apart. One of kind
 "rows" has linearly independent queries of the workload, scaled to integers. Either way B is
@@ -39,18 +39,19 @@ MAX_COEFFICIENT = 2**20
 """Queries with larger integer coefficients (after scaling) are not used as rows of a basis."""
 
 _NARROW = 16
-"""The largest integers of rows of a basis whose answers have few bits."""
+"""The largest entries of the rows of a basis whose answers have few bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a basis B reads from one table: some of its rows, times the table's counts.
+    """The rows of a basis B that are answered from one table.
 
     Attributes:
-        dense: The dense attributes of the table, besides those of the block.
-        rows: The rows of B that this gives, shape (m,).
-        classes: The row of each of the D dense cells, -1 for none, shape (D,); None for queries.
-        queries: The rows over the dense cells, shape (m, D); None for classes.
+        dense: The dense attributes of the table, which has the block's attributes as well.
+        rows: The indices of these rows of B, shape (m,).
+        classes: For a basis of cells, the row of each dense cell, -1 for none, shape (D,); else
+            None.
+        queries: For a basis of rows, these rows over the dense cells, shape (m, D); else None.
     """
 
     dense: tuple[str, ...]
@@ -59,7 +60,7 @@ class Reading:
     queries: IntArray | None
 
     def multiply(self, counts: AnyArray) -> AnyArray:
-        """Multiply rows of B by counts, exactly.
+        """Multiply the rows of B by the table's counts, exactly.
 
         Args:
             counts: An axis for each of the block's attributes, and then one for each of `dense`.
@@ -88,10 +89,9 @@ class Basis:
 
     Attributes:
         kind: "cells" or "rows".
-        index: Of kind "cells" the class of each cell, -1 for cells that no query asks for, shape
-            (d,). Of kind "rows" the rows of W, shape (n,).
-        scale: The numbers that the rows of W are multiplied by, which makes them integer, shape
-            (n,); ones for classes.
+        index: If the kind is "cells", the class of each cell, -1 for cells that no query counts,
+            shape (d,). If it is "rows", the indices of the rows of W, shape (n,).
+        scale: The factors that make the rows of W integer, shape (n,); ones for classes of cells.
     """
 
     kind: BasisKind
@@ -135,7 +135,7 @@ class Basis:
         B = integers.astype(np.float64)
         L = solve_from_right(W, B)
         L[self.index] = np.diag(1 / self.scale)
-        # Where a row of L rounded to integers explains its query no worse, these are exact.
+        # Take a row of L rounded to integers wherever it reproduces its query no worse.
         rounded = np.rint(L)
         residual, exact = np.abs(W - L @ B), np.abs(W - rounded @ B)
         better = exact.max(axis=1) <= residual.max(axis=1)
@@ -154,7 +154,7 @@ class Basis:
         return L, upper_norm(D, axis=1) * pseudo_inverse
 
     def list_tables(self, structure: Structure, blocks: IntArray) -> list[tuple[str, ...]]:
-        """List attribute sets whose exact counts give B x for some blocks that share this basis."""
+        """List attribute sets whose exact counts give B x for blocks that share this basis."""
         domain = structure.workload.domain
         if self.kind == "cells":
             # The counts of a block give those of the blocks within it.
@@ -173,7 +173,7 @@ class Basis:
         return needed
 
     def list_readings(self, structure: Structure, block: int) -> list[Reading]:
-        """List what the basis of a block reads from each table that it needs.
+        """List the readings of a block's basis, one for each table that it needs.
 
         Together the readings give each row of B x once.
         """
@@ -193,7 +193,7 @@ class Basis:
         return readings
 
     def check_form(self, W: FloatArray) -> None:
-        """Check that it is a basis of classes of cells or of distinct integer rows of W (m, d).
+        """Check that the basis is of classes of cells, or of distinct integer rows of W (m, d).
 
         Raises:
             PlanError: If it is neither of these.
@@ -218,7 +218,7 @@ class Basis:
                 "the basis is neither classes of cells nor distinct rows of the workload"
             )
         if self.kind == "rows":
-            # Checked before the cost is: what a cast to integers makes of others is not defined.
+            # Checked before the cost is computed: casting other floats to integers is undefined.
             rows = W[index] * scale[:, None]
             if not ((np.abs(rows) <= MAX_COEFFICIENT) & (rows == np.rint(rows))).all():
                 raise PlanError("the basis is not made of integer rows of the workload")
@@ -240,12 +240,12 @@ def choose_basis(W: FloatArray, independent: IndexArray, *, narrow: bool = False
 
     Args:
         W: Shape (m, d).
-        independent: k linearly independent rows of it, k being its rank.
-        narrow: Whether rows must have small integers, because their answers have few bits.
+        independent: The indices of k linearly independent rows of W, where k is its rank.
+        narrow: Whether the entries must be small because answers have few bits.
 
     Returns:
-        Classes of cells where there are k of them; else rows of W where they scale to moderate
-        integers; else classes of cells again, more than k: the strategy then measures the
+        Classes of cells if there are k of them; else rows of W if they scale to moderate integers;
+        else all classes of cells, although they are more than k. The strategy then measures the
         directions that no query needs with next to no precision.
     """
     classes = classify_cells(W)
@@ -259,9 +259,9 @@ def choose_basis(W: FloatArray, independent: IndexArray, *, narrow: bool = False
 
 
 def _find_integer_scale(rows: FloatArray) -> FloatArray | None:
-    """Find powers of two (n,) that make each row integer within MAX_COEFFICIENT, or None."""
+    """Find powers of two (n,) that make rows integer within MAX_COEFFICIENT; None if none do."""
     _, exponent = np.frexp(np.abs(rows).max(axis=1))
-    # The largest power of two that keeps a row within bounds: if that leaves fractions, none will.
+    # The largest power of two that keeps a row within bounds: if it leaves fractions, all do.
     largest = np.ldexp(1.0, 20 - exponent)
     scaled = rows * largest[:, None]
     integers = scaled.astype(np.int64)
@@ -273,7 +273,7 @@ def _find_integer_scale(rows: FloatArray) -> FloatArray | None:
 
 
 def _find_narrow_scale(rows: FloatArray) -> FloatArray | None:
-    """Find numbers (n,) that make each row integer within _NARROW, or None.
+    """Find numbers (n,) that make rows integer within _NARROW; None if there are none.
 
     They need not be powers of two: a row of zeros and 200,000 becomes one of zeros and ones.
     """
@@ -292,7 +292,7 @@ def _find_narrow_scale(rows: FloatArray) -> FloatArray | None:
 
 
 def _are_integers(rows: FloatArray) -> bool:
-    """Return whether floats are integers, exactly."""
+    """Tell whether floats are integers, exactly."""
     return bool((rows == np.rint(rows)).all())
 
 

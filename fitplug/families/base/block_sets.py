@@ -1,4 +1,4 @@
-"""Block sets: blocks that each have an integer basis, and an integer matrix over it.
+"""Block sets: blocks that share an integer basis, each with an integer matrix over it.
 
 Block A of the structure measures (x)_{a in A} A_a (x)_{a not in A} 1' (x) M B, with A_a the integer
 matrix of attribute a (`fitplug.families.base.attribute_matrices`), B an integer basis of the
@@ -45,8 +45,8 @@ class BlockSet:
         blocks: The structure's blocks, shape (b,).
         basis: B, shape (n, D).
         M: Upper triangular matrices with positive diagonals, shape (b, n, n).
-        multiples: What, apart from M, the answers of each tuple of grades of a block's attributes
-            are multiplied by, shape (K_1, ..., K_m) for m attributes; none if none has grades.
+        multiples: Further factors of each block's answers, one for each tuple of its attributes'
+            grades, shape (K_1, ..., K_m) for m attributes; empty if no attribute has grades.
     """
 
     blocks: IntArray
@@ -55,7 +55,7 @@ class BlockSet:
     multiples: tuple[IntArray, ...] = ()
 
     def to_arrays(self) -> dict[str, AnyArray]:
-        """Name the arrays of a plan file that `from_arrays` reads."""
+        """Return the arrays for a plan file by name, as `from_arrays` reads them."""
         numbered = zip(self.blocks.tolist(), self.multiples, strict=False)
         return {
             "blocks": self.blocks,
@@ -80,11 +80,11 @@ class BlockSet:
 
 @dataclass(frozen=True, eq=False)
 class Representation:
-    """What the rows of the blocks of a set are in their basis.
+    """The rows of a set's blocks in the coordinates of its basis.
 
     Attributes:
         structure: The structure.
-        block_set: The blocks; all of them have the matrix of the first.
+        block_set: The blocks, which all have the same matrix.
     """
 
     structure: Structure
@@ -99,10 +99,10 @@ class Representation:
 
 @dataclass(frozen=True, eq=False)
 class BlockSetIntegers(IntegerStrategy[S]):
-    """The integers of a strategy of block sets; `BlockSetStrategy` has what follows from them.
+    """The integers of a strategy of block sets; `BlockSetStrategy` derives all else from them.
 
     Attributes:
-        block_sets: Each block of the structure that is measured is in one of them.
+        block_sets: The block sets. Each measured block of the structure is in exactly one.
     """
 
     block_sets: tuple[BlockSet, ...]
@@ -143,7 +143,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
 
     @cached_property
     def representations(self) -> tuple[Representation, ...]:
-        """What the rows of each block set are in its basis, each computed when it is read."""
+        """The rows of each block set in its basis, each computed when it is read."""
         return tuple(Representation(self.structure, block_set) for block_set in self.block_sets)
 
     def represent(self, block: int, group: int) -> tuple[FloatArray, FloatArray]:
@@ -166,7 +166,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return np.asarray(self.block_sets[number].M[i].astype(np.float64))
 
     def find_multiples(self, block: int) -> IntArray | None:
-        """Find what a block multiplies the answers of each tuple of grades by, apart from M.
+        """Find the factors by which a block multiplies the answers of each tuple of grades.
 
         Returns:
             An axis for each attribute of the block, or None if its answers are not multiplied.
@@ -177,7 +177,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return self.block_sets[number].multiples[i]
 
     def spread_multiples(self, block: int, *, adjoint: bool = False) -> IntArray | None:
-        """Spread what a block multiplies its answers by, M apart, over the rows of its matrices.
+        """Spread a block's factors for grades over the rows of its attributes' matrices.
 
         Args:
             block: A block.
@@ -209,7 +209,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
                 start += math.prod(shape)
 
     def measure_block(self, block_set: BlockSet, i: int, counts: AnyArray) -> IntArray:
-        """Compute the answers of a block from B x, clamped.
+        """Compute a block's answers from B x, clamped.
 
         Args:
             block_set: The set that the block is in.
@@ -232,7 +232,7 @@ class BlockSetIntegers(IntegerStrategy[S]):
         return np.asarray(np.clip(y, -SATURATION, SATURATION).ravel(), dtype=np.int64)
 
     def estimate_block(self, block_set: BlockSet, i: int, answers: AnyArray) -> FloatArray:
-        """Estimate B x of a block, less what its margins say.
+        """Estimate B x of a block, apart from what its margins determine.
 
         Args:
             block_set: The set that the block is in.

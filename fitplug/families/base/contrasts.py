@@ -1,10 +1,10 @@
 """Contrasts: integer matrices that measure one symmetric attribute without its total.
 
-H (r, n) with H 1 = 0 and H'H = precision * (I - J/n), so that noise of one variance on H x carries
-what the projection of x on the contrasts does. The rows of a Hadamard matrix other than the ones
-do with n - 1 rows of entries +-1: Sylvester's for powers of two, Paley's where n - 1 is a prime one
-less than a multiple of four. For other n it is n I - J, whose n rows have a direction more than
-they need, which costs nothing.
+H (r, n) with H 1 = 0 and H'H = precision * (I - J/n), so H x with noise of equal variance is
+equivalent to the projection of x on the contrasts with such noise. A Hadamard matrix without its
+row of ones has n - 1 rows with entries +-1: Sylvester's for powers of two, Paley's if n - 1 is a
+prime and n a multiple of four. For other n, H is n I - J. Its n rows are one more than its rank,
+which costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float, freeze
 from fitplug.workload import Factor
 
 _LARGEST_PALEY = 128
-"""Above, applying the matrix takes longer than drawing less noise saves."""
+"""For larger n, multiplying by Paley's matrix takes longer than drawing less noise saves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class ContrastMatrix:
     Attributes:
         n: The number of cells.
         kind: The construction of the matrix; "centred" for n I - J.
-        paley: Paley's rows, shape (n - 1, n), if it is his.
+        paley: The rows, shape (n - 1, n), if the construction is Paley's.
     """
 
     n: int
@@ -83,7 +83,7 @@ class ContrastMatrix:
         return 2 * self.n
 
     def compute_reference(self) -> FloatArray:
-        """Return each cell's part of the total, shape (n,)."""
+        """Return each cell's share of the total, shape (n,)."""
         return np.full(self.n, 1 / self.n)
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
@@ -155,7 +155,7 @@ def _multiply_walsh(values: AnyArray) -> AnyArray:
 
 
 def _build_paley(n: int) -> IntArray:
-    """Build the rows of I + S other than the ones, with S skew and made of squares modulo n - 1."""
+    """Build I + S without its row of ones; S is skew, from the squares modulo n - 1."""
     p = n - 1
     squares = {i * i % p for i in range(1, p)}
     residues = np.array([0] + [1 if i in squares else -1 for i in range(1, p)])

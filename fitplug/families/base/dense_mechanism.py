@@ -1,8 +1,8 @@
-"""The mechanism written out: its covariance, its matrix, and what blocks measure of tables.
+"""The mechanism written out: its covariance, its matrix, and each block's measured table.
 
-The answers of a block are a Kronecker product times the table of its attributes, and the noise of
-all answers is independent (docs/theory/integer-mechanism.md, (M1) and (M4)). So a block's answers
-are a linear measurement of a marginal, as other libraries understand it.
+A block's answers are a Kronecker product times the table of its attributes, and all answers have
+independent noise (docs/theory/integer-mechanism.md, (M1) and (M4)). So each block is a noisy linear
+measurement of a marginal, a form that other libraries accept.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ def build_dense_covariance(
 ) -> tuple[FloatArray, IntArray]:
     """Write out the covariance of the noise on a basis of a small strategy.
 
-    For each block, B has linearly independent rows of its attributes' matrices times its basis.
+    For each block, B has linearly independent rows of the product of its attributes' matrices and
+    its basis.
 
     Returns:
         The covariance of the noise on B x, shape (k, k), and the integer basis B, shape (k, d),
         over the cells of the workload's attributes in C order.
 
     Raises:
-        WorkloadError: If d times the answers measured exceeds 5e7.
+        WorkloadError: If d times the number of answers exceeds 5e7.
     """
     structure = strategy.structure
     workload = structure.workload
@@ -57,7 +58,7 @@ def build_dense_covariance(
                 continue
             matrix = strategy.find_matrix(a, block)
             A = matrix.apply(np.eye(n, dtype=np.int64), 0)
-            # Where A has more rows than it needs, those that are left are combinations.
+            # Any rows of A beyond its rank are combinations of the others.
             rank = n - 1 if matrix.compute_reference().any() else n
             independent = np.sort(qr(A.T, mode="r", pivoting=True)[1][:rank])
             basis = np.kron(basis, A[independent])
@@ -75,8 +76,8 @@ def build_dense_covariance(
 def build_dense_strategy(strategy: IntegerStrategy[Structure]) -> FloatArray:
     """Write out A, shape (n, d), over the cells of the workload's attributes in C order.
 
-    A column is what the strategy answers for one record, of all its shares. Entries above 2^53 are
-    rounded to floats.
+    A column has the exact answers for one record, counted in shares. Entries above 2^53 are rounded
+    to floats.
     """
     structure, matrices = strategy.structure, []
     for block, of_cells in strategy.list_measured():
@@ -95,7 +96,7 @@ def build_dense_strategy(strategy: IntegerStrategy[Structure]) -> FloatArray:
 
 
 def _order_cells(strategy: IntegerStrategy[Structure], rows: AnyArray) -> AnyArray:
-    """Bring rows over the attributes that blocks split and are over into the workload's order."""
+    """Bring rows over the blocks' split and cell attributes into the workload's order."""
     structure = strategy.structure
     workload, names = structure.workload, (*structure.block_attributes, *strategy.cell_attributes)
     shaped = rows.reshape(len(rows), *get_shape(workload.domain, names))
@@ -109,16 +110,16 @@ MOST_ENTRIES = 2**24
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTable:
-    """What a block measures: (A_1 (x) ... (x) A_k) x of the counts x of a table.
+    """The measurement (A_1 (x) ... (x) A_k) x of a block, where x are the counts of a table.
 
     Attributes:
         attributes: The attributes of the table, whose cells are in C order.
         matrices: A_1 to A_k. All but the last are over one attribute each, in this order, and the
             last, shape (n, cells), is over all other attributes together, or over one cell if there
             are no others.
-        answers: Where the answers are among those of the strategy.
-        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1. There
-            are none where the last matrix has several rows.
+        answers: The positions of the answers among the strategy's.
+        multiples: Factors of the rows of the product, shape (rows,); None for 1. They are None if
+            the last matrix has several rows.
     """
 
     attributes: tuple[str, ...]
@@ -128,7 +129,7 @@ class MeasuredTable:
 
 
 def list_measured_tables(strategy: IntegerStrategy[Structure]) -> Iterator[MeasuredTable]:
-    """List what each block measures of a table of counts of records, in the order of the answers.
+    """List the table that each block measures and how, in the order of the answers.
 
     Raises:
         WorkloadError: If a matrix has more than 2^24 entries.
@@ -154,7 +155,7 @@ def list_measured_tables(strategy: IntegerStrategy[Structure]) -> Iterator[Measu
 
 
 def _check_size(strategy: IntegerStrategy[Structure], cells: int) -> None:
-    """Raise WorkloadError if a matrix has too many entries; `cells` are those of the blocks."""
+    """Raise WorkloadError if a matrix, over `cells` cells or one attribute, is too large."""
     squares = [matrix.rows * matrix.n for matrix in strategy.attribute_matrices]
     entries = max([*(width * cells for _, width in strategy.widths), *squares])
     if entries > MOST_ENTRIES:

@@ -1,19 +1,19 @@
-"""Reconstruction: every group's estimates from the noisy answers of the blocks it is made of.
+"""Reconstruction: every group's estimates from the noisy answers of its blocks.
 
-The estimates of group t are a sum over the blocks A in A_t: L M^-1 times A's answers, without what
-their margins say, spread over the cells of the attributes in A_t - A in proportion to their
-references u. Blocks have independent noise, so the variance of any linear combination is a sum over
-them too. Nothing of the size of the domain is formed (docs/theory/integer-mechanism.md).
+The estimates of group t are a sum over the blocks A in A_t: L M^-1 times A's answers, which hold no
+margin, spread over the cells of the attributes in A_t - A in proportion to their references u.
+Blocks have independent noise, so the variance of any linear combination is a sum over them too.
+Nothing of the size of the domain is formed (docs/theory/integer-mechanism.md).
 
-**Combinations of large groups** have coefficients that are sums of products along the axes. The
-weights of a block's answers are the products of what the blocks' attributes make of the factor
-of each axis. Along each symmetric attribute, and each other attribute that blocks are made of, the
+**Combinations of large groups** have coefficients that are sums of products along the axes. Each
+such product is a box. The weights of a block's answers are products too: one vector along each
+attribute, computed from the box's factor there. Along each attribute that blocks are made of, the
 vectors of all boxes span few directions. Norms and inner products do not change when the vectors
-are replaced by their coordinates in an orthonormal basis of these. So a combination needs arrays of
-the number of directions, and never of the number of cells.
+are replaced by their coordinates in an orthonormal basis of these. So a combination needs arrays as
+long as the number of directions, never the number of cells.
 
-Each vector of an axis carries a bound on its error, by the adjoint and by the change of basis. The
-bounds add to those on the standard deviations, as the errors of rows (`upper_solution_norms`).
+Each vector along an axis carries a bound on its error from the adjoint and the change of basis.
+These bounds enter the standard deviations' as errors of rows (`upper_solution_norms`).
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ from fitplug.numeric import FloatArray, IntArray, gamma, upper_norm, upper_solut
 from fitplug.workload import Factor, QueryGroup
 
 BlockRows: TypeAlias = tuple[dict[int, FloatArray], dict[int, FloatArray]]
-"""Of each block that a combination uses, its rows in the block's basis, and bounds on their errors.
-"""
+"""By block that a combination uses: its rows in the block's basis, and bounds on their errors."""
 
 
 def find_references(
     strategy: IntegerStrategy[Structure], factors: Mapping[int, Factor | None]
 ) -> dict[int, FloatArray]:
-    """Find in which proportions a total is spread along each attribute.
+    """Find the proportions in which a total is spread along each attribute.
 
     Args:
         strategy: The strategy.
-        factors: What a group asks of each attribute; see `Structure.find_factors`.
+        factors: A group's factors, by attribute; see `Structure.find_factors`.
 
     Returns:
-        By attribute F u, shape (rows,), or the one number that all cells have.
+        By attribute, F u, shape (rows,), or the one number that all cells share, shape (1,).
     """
     return {
         a: np.full(1, 1 / strategy.structure.sizes[a])
@@ -63,7 +62,7 @@ def find_references(
 def weigh_rows(
     strategy: BlockSetIntegers[Structure], several: Sequence[BlockRows]
 ) -> Iterator[BlockWeights]:
-    """Weigh the answers in combinations given by their rows in the blocks' bases."""
+    """Find the answers' weights in combinations given by their rows in the blocks' bases."""
     users: dict[int, list[int]] = {}
     for k, (rows, _) in enumerate(several):
         for block in rows:
@@ -79,14 +78,14 @@ def weigh_rows(
 
 
 def _solve_rows(M: FloatArray, several: Sequence[FloatArray]) -> FloatArray:
-    """Compute the weights of a block's answers in combinations with the rows (r, n), (k, r n)."""
+    """Compute a block's answer weights, shape (k, r n), in k combinations with rows (r, n)."""
     return np.stack([solve_triangular(M, rows.T, trans="T").ravel() for rows in several])
 
 
 def find_block_rows(
     strategy: BlockSetIntegers[Structure], coefficients: Mapping[str, FloatArray]
 ) -> BlockRows:
-    """Find the rows of a combination in the bases of the blocks that it uses."""
+    """Find a combination's rows in the bases of the blocks that it uses."""
     structure = strategy.structure
     number = structure.workload.groups.positions
     rows: dict[int, FloatArray] = {}
@@ -107,7 +106,8 @@ def find_block_rows(
                     part_error = 2 * part_error + matrix.upper_adjoint_error(part, axis)
                     part = matrix.adjoint(part, axis)
                 else:
-                    # tensordot puts the axis in order first: matmul strides through it, slowly.
+                    # tensordot first makes the axis contiguous; matmul would stride through it
+                    # slowly.
                     reference = strategy.attribute_matrices[a].compute_reference()
                     part = np.tensordot(part, reference, (axis, 0))
             L, L_error = strategy.represent(block, g)
@@ -134,8 +134,8 @@ def arrange_as_group(
         structure: The structure.
         g: The group's index in the workload.
         values: The values.
-        axis: The axis of the group's shape of which the values have a range; None for all.
-        output: The group's shape, with the length of that range.
+        axis: The axis of the group's shape along which the values are a range; None for all.
+        output: The group's shape with the range's length along that axis.
     """
     group = structure.workload.groups[g]
     output = group.shape if output is None else output
@@ -147,12 +147,12 @@ def arrange_as_group(
 
 
 def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatArray:
-    """Bring values of the group's shape to those axes, summed where cells are identical."""
+    """Bring values of the group's shape to the axes of A_t and the rows; sum identical cells."""
     group = structure.workload.groups[g]
     names, shape = _find_axes(structure, group, g)
     given = [f.attribute for f in group.factors]
     lengths = dict(zip(names, shape, strict=True))
-    # An attribute that the group sums out, and that has a part in all blocks, has one row.
+    # An attribute that the group sums out, but that is in all blocks, has one row.
     attributes = (structure.block_attributes[a] for a in structure.subsets.group_attributes[g])
     sizes = [lengths.get(name, 1) for name in attributes]
     arranged = values.transpose([given.index(name) for name in names])
@@ -161,13 +161,13 @@ def arrange_as_block(structure: Structure, g: int, values: FloatArray) -> FloatA
 
 
 def _find_axes(structure: Structure, group: QueryGroup, g: int) -> tuple[list[str], list[int]]:
-    """Find the names and sizes of the axes: those of A_t that it has, then those of the rows."""
+    """Find the names and sizes of a group's axes: first those in A_t, then those of the rows."""
     used = {f.attribute for f in group.factors}
     attributes = [
         a for a in structure.subsets.group_attributes[g] if structure.block_attributes[a] in used
     ]
     split = [structure.block_attributes[a] for a in attributes]
-    # Symmetric attributes that are not in A_t have one cell, or queries of nothing.
+    # Symmetric attributes outside A_t have one cell, or belong to groups that ask nothing.
     given = [*structure.list_row_axes(g), *(f.attribute for f in group.factors)]
     rest = [name for name in dict.fromkeys(given) if name not in split]
     symmetric = structure.symmetric
@@ -196,11 +196,11 @@ class Coordinates(NamedTuple):
 
 
 class Boxes:
-    """All boxes of some combinations, with what each attribute makes of them.
+    """The boxes of some combinations, and their coordinates along each attribute.
 
     Args:
         strategy: The strategy.
-        combinations: The combinations, whose boxes get coordinates in the same directions.
+        combinations: The combinations. All their boxes get coordinates in the same directions.
     """
 
     def __init__(
@@ -249,13 +249,13 @@ class Boxes:
             block: The block.
             attributes: The attributes that the block is made of.
             boxes: The numbers of the boxes.
-            multiples: What the block multiplies the answers of each tuple of grades by.
+            multiples: The block's factors for the answers of each tuple of grades.
 
         Returns:
             The coordinates (boxes, directions), and bounds on the norms of their errors, (boxes,).
 
         Raises:
-            WorkloadError: There are too many directions.
+            WorkloadError: If there are too many directions.
         """
         values, norms = np.ones((len(boxes), 1)), np.ones(len(boxes))
         bounds = np.ones(len(boxes))
@@ -269,7 +269,7 @@ class Boxes:
             values = (values[:, :, None] * along.values[:, None, :]).reshape(len(boxes), -1)
             norm = upper_norm(along.values, axis=1)
             norms, bounds = norms * norm, bounds * (norm + along.errors)
-        # The product of perturbed vectors less the vectors' product, and the rounding of products.
+        # The product of perturbed vectors minus the vectors' product, and the products' rounding.
         errors = bounds * (1 + gamma(8)) - norms + bounds * gamma(8 * (len(attributes) + 2))
         if multiples is not None:
             errors = errors / int(multiples.min()) * (1 + gamma(8))
@@ -277,7 +277,7 @@ class Boxes:
         return values, np.maximum(errors, 0.0)
 
     def list_rest(self, box: int, subset: Sequence[int]) -> tuple[IntArray, FloatArray]:
-        """List the coefficients of a box over the rows of its group, apart from the blocks' axes.
+        """List a box's coefficients over the rows of its group, without the blocks' axes.
 
         Args:
             box: The number of the box.
@@ -341,8 +341,8 @@ def find_boxed_rows(
 ) -> list[BlockRows]:
     """Find the rows of combinations in the bases of the blocks that they use.
 
-    The rows of one block are in the same directions in all combinations, and the last of them has
-    what the errors may add in all other directions.
+    A block's rows are along the same directions in all combinations. Its last row carries what
+    errors may add in all other directions.
     """
     boxes = Boxes(strategy, combinations)
     structure = strategy.structure
@@ -368,7 +368,7 @@ def find_boxed_rows(
                 rows[block] = np.zeros((len(coordinate) + 1, len(vector)))
                 errors[block] = np.zeros(len(coordinate) + 1)
             rows[block][:-1] += np.outer(coordinate, vector)
-            # Of each row, and once more of all directions together that have no row.
+            # For each row, and once more for all directions without a row together.
             direction_error = vector_error + gamma(len(users) + 4) * size
             errors[block][:-1] += np.abs(coordinate) * direction_error
             errors[block] += error * size * (1 + gamma(16))
@@ -376,7 +376,7 @@ def find_boxed_rows(
 
 
 def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) -> Coordinates:
-    """Find coordinates of E' w in an orthonormal basis of all of them."""
+    """Find the coordinates of the vectors E' w in an orthonormal basis of their span."""
     stacked = np.stack(vectors)
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     inverse = inverse.ravel()
@@ -390,8 +390,8 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
         [matrix.upper_adjoint_error(row, 0) for row in distinct]
     )
     if k < n:
-        # Householder's method: each computed column is an exact one with this error, of the norm
-        # of its own column (Higham, Accuracy and Stability, theorem 19.4).
+        # Householder's method: each computed column is exact up to an error of this size relative
+        # to the column's norm (Higham, Accuracy and Stability, theorem 19.4).
         labels, sizes = np.unique(grades, return_counts=True)
         parts = [
             np.asarray(np.linalg.qr(adjoint[:, grades == label].T, mode="r")).T
@@ -406,9 +406,9 @@ def _find_coordinates(matrix: AttributeMatrix, vectors: Sequence[FloatArray]) ->
 
 
 def _upper_adjoint_norm(matrix: AttributeMatrix) -> float:
-    """Bound the norm of E of a symmetric attribute; 0 where it is not known before.
+    """Bound the norm of E for a symmetric attribute; 0 for others, where it is not known.
 
-    The contrasts of a vector whose entries are nearly equal are rounded by the size of the vector.
+    If a vector's entries are nearly equal, the rounding of its contrasts scales with the vector.
     """
     if not matrix.is_symmetric:
         return 0.0

@@ -1,7 +1,7 @@
-"""Families: for each structure, what its strategies are and how its lower bound is proven.
+"""Families: for each structure, its strategies and how its lower bound is proven.
 
-`fitplug.families` registers them all in one table when it is imported. How the optimum of each is
-found stands apart, in `fitplug.families.designs`, since what proves knows no solver.
+`fitplug.families` registers them all in one table when it is imported. The functions that find
+optima are in `fitplug.families.designs`, because proofs may not import a solver.
 
 A certifier trusts no solver. For ANY non-negative p on the differences V between neighbours and q
 (m,) on the queries, by weak duality,
@@ -12,9 +12,9 @@ with the nuclear norm; no mechanism that answers W with Gaussian noise of varian
 no post-processing of one, costs less. The rounding of the evaluation is subtracted
 (docs/theory/dual.md). Each structure evaluates the norm in its own way.
 
-The `design` package of a family finds a `Design` for a structure and an objective. A plan claims a
-little less than was proven when it was designed, since another machine that
-verifies the plan may round the proven bounds a little differently.
+The `design` package of a family finds a `Design` for a structure and an objective. A plan claims
+slightly less than its design proved, because another machine that verifies it may round the proven
+bounds differently.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ S = TypeVar("S", bound=Structure)
 
 
 class Frame(NamedTuple):
-    """How the norm of a product is pinched; see `product.certificate.product_bound`.
+    """How the norm in a product bound is pinched; see `product.certificate.product_bound`.
 
     Attributes:
-        columns: The most columns of an attribute's frame.
-        rests: The most rests of an attribute, of each kind.
-        tilt: The weight of the first column against the others.
+        columns: The maximum number of columns of an attribute's frame.
+        rests: The maximum number of rests of an attribute, of each kind.
+        tilt: The weight of the first column relative to the others.
     """
 
     columns: int
@@ -62,7 +62,7 @@ class Frame(NamedTuple):
 
 
 NO_FRAME = Frame(0, 0, 0.0)
-"""Where nothing is pinched: the norm is computed from the blocks."""
+"""For structures without pinching: the norm is computed from the blocks."""
 
 
 class Duals(NamedTuple):
@@ -85,10 +85,10 @@ class Certifier(ABC, Generic[S]):
     """The certificate of one structure. It trusts neither a solver nor the weights it is given.
 
     Attributes:
-        takes_objectives: Whether it bounds objectives with cell budgets or a total squared error,
-            and not the plain privacy cost alone.
+        takes_objectives: Whether it can bound objectives with cell budgets or a total squared
+            error, not only the plain privacy cost.
         has_frame: Whether its dual weights have a frame.
-        is_refined: Whether cells may be in several tiers, each with a level of its own.
+        is_refined: Whether cells may be in several tiers, each with its own level.
     """
 
     takes_objectives: ClassVar[bool] = False
@@ -123,15 +123,15 @@ class Certifier(ABC, Generic[S]):
         """
 
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
-        """Compute the share of each group in the sum of q, shape (groups,): the price."""
+        """Compute each group's share of the sum of q, shape (groups,): its price."""
         sums = np.add.reduceat(duals.q, structure.row_starts[:-1])
         return np.asarray(sums / sums.sum())
 
     def check_form(self, structure: S, objective: Objective, frame: Frame) -> None:
-        """Check that plans of a structure may have an objective and a frame.
+        """Check that a structure's plans may have an objective and a frame.
 
         Raises:
-            PlanError: If plans of this structure cannot have this objective or this frame.
+            PlanError: If they cannot.
         """
         if not (objective.plain or self.takes_objectives):
             raise PlanError(f"plans of this structure ({structure}) have the plain objective only")
@@ -149,7 +149,7 @@ class Certifier(ABC, Generic[S]):
 
 
 class Family(NamedTuple):
-    """What belongs to one structure.
+    """The strategy class and the certifier of one structure.
 
     Attributes:
         strategy: The class of its strategies.
@@ -174,12 +174,12 @@ def build_strategy(
     attribute_matrices: tuple[AttributeMatrix, ...],
     blocks: tuple[object, ...],
 ) -> IntegerStrategy[Structure]:
-    """Build the strategy of some integers, with its proven sensitivity and variances.
+    """Build a strategy from its integers, with its proven sensitivity and variances.
 
     Args:
         structure: The structure.
         attribute_matrices: A_a of each of the structure's `block_attributes`.
-        blocks: The block sets or, if blocks are trees, the tree blocks.
+        blocks: The block sets, or the tree blocks if blocks are trees.
 
     Raises:
         DesignError: If a basis does not span its block, or variances cannot be bounded.
@@ -205,35 +205,35 @@ def certify_bound(structure: Structure, objective: Objective, scale: float, dual
         ValueError: If p or q is of another size, negative, not finite or sums to zero.
     """
     bound = find_family(structure).certifier.lower_cost(structure, objective, scale, duals)
-    # Differences that are k times as large have k times the nuclear norm.
+    # Differences k times as large have a nuclear norm k times as large.
     return bound if structure.changes == 1 else bound * structure.changes * (1 - UNIT_ROUNDOFF)
 
 
 CLAIM_MARGIN = 1e-12
-"""The relative margin of claimed variances above the proven ones, and of bounds below them."""
+"""The relative margin of claimed variances above, and claimed bounds below, the proven ones."""
 
 PRODUCT_BOUND_MARGIN = 1e-9
-"""The relative margin of a claimed product bound below the proven one. It is larger because the
-frames are computed anew at each evaluation, and differ with the machine."""
+"""The relative margin of a claimed product bound below the proven one. It is larger because each
+evaluation recomputes the frames, which differ between machines."""
 
 TREE_BOUND_MARGIN = 1e-10
-"""The relative margin of a claimed bound of a tree below the proven one. It is larger because the
-exponential functions in it may be rounded otherwise on another machine."""
+"""The relative margin of a claimed tree bound below the proven one. It is larger because machines
+may round the exponential function differently."""
 
 LEAST_RECORDS = 2 * FEWEST_RECORDS
-"""The number of records for which rounding must leave room; claims may take half of it."""
+"""The number of records for which rounding must leave room; claim margins may use half."""
 
 
 def choose_bits(bits: tuple[int, ...], shares: int) -> tuple[int, ...]:
-    """Choose the precisions at which to round a strategy.
+    """Choose the precisions at which a strategy may be rounded.
 
     Args:
-        bits: Binary logarithms of the largest column norm, ascending.
+        bits: Candidate binary logarithms of the largest column norm, ascending.
         shares: The number of shares of a record, see `Structure.shares`.
 
     Returns:
-        Those with which the integers of records of so many shares have room for `LEAST_RECORDS`
-        records, as no entry of a column is larger than its norm. The last one is the largest.
+        Those with room for `LEAST_RECORDS` records of so many shares, as no entry of a column
+        exceeds its norm, and the largest precision with this room as the last.
     """
     if shares == 1:
         return bits
@@ -268,19 +268,18 @@ def add_claim_margins(
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """A strategy with the dual weights that show how good it is.
+    """A strategy with the dual weights that prove how good it is.
 
     Attributes:
-        strategy: The integer strategy. Its structure may name differences between neighbours that
-            the design found.
+        strategy: The integer strategy. Its structure may name pairs of cells that the design chose.
         duals: The weights of the first tier, for the strategy's structure. p and q have the sizes
-            that `count_duals` gives: p usually |V|, a number for each difference between
-            neighbours, and q (rows,).
-        bound_margin: How far below the proven lower bound a plan's claim is, relatively. Another
-            machine may round the proven one otherwise.
+            that `count_duals` gives: usually |V|, the number of differences between neighbours, for
+            p, and the number of rows for q.
+        bound_margin: The relative margin of a plan's claim below the proven lower bound, which
+            another machine may round differently.
         tiers: The tier of each cell, shape (profile_size,), and the weights of the t - 1 further
             tiers, shapes (t - 1, len(p)) and (t - 1, len(q)).
-        iterations: The iterations of all solves together.
+        iterations: The total number of iterations of all solves.
         ended: Why they ended.
     """
 
@@ -307,7 +306,7 @@ class Design:
 
 
 def evaluate_at_targets(strategy: IntegerStrategy[Structure], objective: Objective) -> float:
-    """Evaluate the objective with the noise with which a strategy meets its targets."""
+    """Evaluate the objective at the noise with which a strategy just meets its targets."""
     noise_std = math.sqrt(1 / float((strategy.unit_variances / strategy.structure.targets).max()))
     return objective.evaluate(
         strategy.sensitivity / noise_std,

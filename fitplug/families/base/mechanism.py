@@ -1,4 +1,4 @@
-"""Mechanisms: the limits on their integers, what these cost, and the noise of combinations.
+"""Mechanisms: the limits and the cost of their integers, and the noise of combinations.
 
 Exact integers may be of any size, and are exchanged packed into arrays of int64.
 """
@@ -23,8 +23,8 @@ from fitplug.numeric import (
 )
 
 MeasuredBlock: TypeAlias = tuple[int, FloatArray]
-"""A block, and the matrix (n, cells) of what it measures of the cells of `cell_attributes`; the
-blocks are in the order of their answers."""
+"""A block, and the matrix (n, cells) with which it measures the cells of `cell_attributes`. Blocks
+are in the order of their answers."""
 
 BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
 """A block, an integer basis (n, cells) over the cells of `cell_attributes`, and the covariance
@@ -59,13 +59,13 @@ class Mechanism:
 
 
 class StrategyCost(NamedTuple):
-    """What a strategy's integers cost.
+    """The privacy cost of a strategy's integers.
 
     Attributes:
         sensitivity_squared: max_v |A v|^2 over the differences v between neighbours, or an upper
             bound on it; `IntegerStrategy.upper_overstatement` bounds how far above it may be.
         column_squares: Upper bounds on the largest |A v|^2 of each cell, shape (profile_size,).
-        max_records: The most records of which no answer leaves the range that is released as it is.
+        max_records: The largest number of records for which no answer is clamped.
     """
 
     sensitivity_squared: int
@@ -73,7 +73,7 @@ class StrategyCost(NamedTuple):
     max_records: int
 
     def multiply(self, times: int) -> StrategyCost:
-        """Return the cost of differences that are so many times as large."""
+        """Return the cost of differences multiplied by `times`."""
         if times == 1:
             return self
         squares = self.column_squares * float(times**2) * (1 + 4 * UNIT_ROUNDOFF)
@@ -82,17 +82,17 @@ class StrategyCost(NamedTuple):
     def count_in_shares(self, shares: int) -> StrategyCost:
         """Return the cost of integers that count shares of records; see `Structure.shares`.
 
-        A record is a convex combination of records in one cell each, times the number of shares.
-        The norm is convex, so no record costs more than one at the bounds of its measures.
+        A record is the number of shares times a convex combination of records in one cell each. The
+        norm is convex, so no record costs more than one at the bounds of its measures.
         """
         return self.multiply(shares)._replace(max_records=self.max_records // shares)
 
 
 class Product(NamedTuple):
-    """Coefficients of a group that are a product along its axes.
+    """Coefficients of a group's answers that are a product along the group's axes.
 
     Attributes:
-        weight: What the product is multiplied by.
+        weight: A factor of the whole product.
         factors: Along each axis of the group, the positions of the rows and their coefficients.
     """
 
@@ -101,7 +101,7 @@ class Product(NamedTuple):
 
 
 Products: TypeAlias = Mapping[str, Sequence[Product]]
-"""A combination: by group, products that are added."""
+"""A combination: by group, products whose sum gives the coefficients."""
 
 
 class AnswerWeights(NamedTuple):
@@ -117,7 +117,7 @@ class AnswerWeights(NamedTuple):
 
 
 BlockWeights: TypeAlias = tuple[list[int], Iterable[AnswerWeights]]
-"""The numbers of the combinations that use a block, and the weights of its answers in parts."""
+"""The indices of the combinations that use a block, and the weights of its answers in parts."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class Combined:
 
     Attributes:
         count: k, the number of combinations.
-        weigh: Computes the weights of each block's answers, while they are read.
-        shares: The number of shares that answers count of each record.
+        weigh: Yields the weights of each block's answers, computed as they are read.
+        shares: The number of shares in which answers count a record.
     """
 
     count: int
@@ -161,11 +161,11 @@ class Combined:
 
 
 def upper_excess(stated: int, attained: int) -> float:
-    """Bound by how much a stated sensitivity is above one that is attained, relatively.
+    """Bound the relative excess of a stated sensitivity over one that is attained.
 
     Args:
         stated: The square of the stated sensitivity.
-        attained: The square of the other one, at most as large.
+        attained: The square of the attained sensitivity, at most as large.
     """
     if attained == stated:
         return 0.0
@@ -176,40 +176,41 @@ def upper_excess(stated: int, attained: int) -> float:
 
 
 def divide_bounds(bounds: FloatArray, number: int) -> FloatArray:
-    """Divide numbers by an integer, with what rounding takes away added to them."""
+    """Divide upper bounds by an integer, rounded up."""
     return bounds if number == 1 else bounds / float(number) * (1 + 4 * UNIT_ROUNDOFF)
 
 
 def _take_roots(squares: FloatArray) -> FloatArray:
-    """Take the square roots of sums of squares, with what rounding takes away added to them."""
+    """Take the square roots of sums of squares, rounded up."""
     return np.asarray(np.sqrt(squares) * (1 + 1e-12))
 
 
 MAX_ENTRY = 2**52
-"""Bound on the entries of a plan's integer matrices, which floats then hold exactly."""
+"""Bound on the entries of a plan's integer matrices, which floats below it hold exactly."""
 
 LEAST_NOISE, LARGEST_NOISE = 1.0, 2.0**55
-"""Least and most noise (std) of a plan. With less, answers are next to exact; with more, they might
-not stay within 64 bits, 128 standard deviations away."""
+"""The least and the largest noise std of a plan. With less, answers are next to exact; with more,
+an answer 128 standard deviations away might not fit into 64 bits."""
 
 SATURATION = 2**62
-"""Answers of strategies are clamped here: see `IntegerStrategy.max_records`. The clamp costs no
-privacy, and so nothing that is done depends on whether the exact answers reach it."""
+"""Strategies clamp their exact answers here; see `IntegerStrategy.max_records`. The clamp costs no
+privacy, and nothing else depends on whether an exact answer reaches it."""
 
 FEWEST_RECORDS = 10**9 // 2
-"""A plan whose integers hold fewer records, in whichever cells they lie, is refused."""
+"""A plan is refused if its integers have room for fewer records, whichever cells they are in."""
 
 
 _BITS = 62
-"""The bits of each digit but the highest one, which has a sign."""
+"""The bits of each digit except the highest, which has a sign."""
 
 
 def pack_integers(arrays: Sequence[AnyArray]) -> IntArray:
     """Pack arrays of int64 or Python integers, one after another.
 
     Returns:
-        int64, shape (1 + digits * numbers,): the number of digits, and then the lowest digit of all
-        numbers, the next of all, and so on. Numbers that fit into 64 bits have one digit.
+        int64, shape (1 + digits * numbers,): the number of digits, then the lowest digits of all
+        numbers, the next digits of all numbers, and so on. Numbers that fit into 64 bits have one
+        digit.
     """
     flat = [array.ravel() for array in arrays]
     if all(array.dtype != object for array in flat):
@@ -235,7 +236,7 @@ def unpack_integers(packed: IntArray) -> AnyArray:
 
 
 class ExactTotals:
-    """Totals of integers that are added piece by piece, without overflow.
+    """Totals of integers added piece by piece, without overflow.
 
     Args:
         shapes: The shape of each total.
@@ -249,7 +250,7 @@ class ExactTotals:
         self._bound, self._is_int64 = 0, True
 
     def make_room(self, values: AnyArray) -> None:
-        """Make room for adding each of some values to one entry at most, and once."""
+        """Make room for adding each of some values to at most one entry, once."""
         if not self._is_int64 or not values.size:
             return
         self._bound += find_largest_entry(values)
@@ -261,9 +262,9 @@ class ExactTotals:
 def may_be_clamped(noisy: IntArray, noise_std: float) -> bool:
     """Tell whether an exact answer may have been clamped, so that estimates are biased.
 
-    That is so if a noisy answer is within 64 standard deviations of the clamp, or beyond. The
-    result depends on noisy answers alone, so it may be published. With half of `max_records` and
-    a standard deviation of at most 2^54 it is True with a probability of 10^-880 at most.
+    It may have been if a noisy answer is beyond the clamp or within 64 standard deviations of it.
+    The result depends on noisy answers alone, so it may be published. With half of `max_records`
+    and a standard deviation of at most 2^54, the result is True with probability at most 10^-880.
     """
     return bool(noisy.size) and find_largest_entry(noisy) >= SATURATION - 64 * noise_std
 

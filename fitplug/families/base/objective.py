@@ -1,12 +1,12 @@
-"""Objectives: what a design makes least beyond the plain privacy cost.
+"""Objectives: what a design minimises other than the plain privacy cost.
 
-These are cell budgets, the largest privacy cost squared that each cell of the domain may have, and
-the total squared error. The square root of
+An objective may have cell budgets, the largest squared privacy cost that each cell of the domain
+may have, and a weight on the total squared error. It is the square root of
 
     max_i (profile_i / budget_i) * (max_j (variance_j / target_j) + weight * sum_j variance_j)
 
-with budgets 1 and weight 0 is the privacy cost Delta at the targets (the paper's Problem 1); the
-weight is the lambda of its hybrid with total squared error.
+With budgets 1 and weight 0 it is the privacy cost Delta at the targets (the paper's Problem 1). The
+weight is the lambda of the paper's hybrid with total squared error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST_WEIGHT = 1e60
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What is made least.
+    """What a design minimises.
 
     Attributes:
         budgets: The largest profile allowed for each dense cell, shape (D,), or None.
@@ -57,7 +57,7 @@ class Objective:
         return replace(self, weight=self.weight / scale)
 
     def evaluate(self, privacy_cost: float, profile: FloatArray, total: float) -> float:
-        """Evaluate the objective, rounded up, of a mechanism that meets its targets.
+        """Evaluate the objective of a mechanism that meets its targets, rounded up.
 
         Args:
             privacy_cost: Delta, rounded up.
@@ -78,7 +78,8 @@ class Objective:
         return privacy_cost * math.sqrt(self.upper_excess(total)) * (1 + 8 * UNIT_ROUNDOFF)
 
     def upper_excess(self, total: float) -> float:
-        """Bound 1 + weight * total from above, for a sum of all variances that is rounded up."""
+        """Bound 1 + weight * total from above, where `total` is the sum of variances, rounded
+        up."""
         return (1 + self.weight * total) * (1 + 4 * UNIT_ROUNDOFF)
 
     def divide_by_budgets(self, profile: FloatArray) -> FloatArray:
@@ -104,12 +105,12 @@ MAX_AXES = 64
 """The most axes of a NumPy array."""
 
 LEAST_BUDGET, LARGEST_BUDGET = 1e-30, 2e12
-"""Range of the budgets of cells that queries count."""
+"""The range of budgets of cells that queries count."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellBudgets:
-    """Budgets as they were given.
+    """Cell budgets as the user gave them.
 
     Attributes:
         domain: The domain.
@@ -123,18 +124,18 @@ class CellBudgets:
 
     @property
     def varying(self) -> tuple[str, ...]:
-        """The attributes along which they differ."""
+        """The attributes along which the budgets differ."""
         first = [self.array.take([0], axis) for axis in range(self.array.ndim)]
         return tuple(
             name for name, one in zip(self.names, first, strict=True) if (self.array != one).any()
         )
 
     def reduce_to_differences(self, structure: Structure) -> FloatArray:
-        """Reduce the budgets to the differences between neighbours of a structure.
+        """Reduce the budgets to a structure's differences between neighbours.
 
         Returns:
-            The least budget of the cells that each difference stands for, shape (|V|,); 1 for cells
-            that no query counts.
+            For each difference, the least budget of the cells that it stands for, shape (|V|,); 1
+            for cells that no query counts.
 
         Raises:
             BudgetError: If some query counts a cell whose budget is zero or out of range; the
@@ -143,7 +144,7 @@ class CellBudgets:
         names, domain = structure.profile_attributes, self.domain
         other = tuple(i for i, name in enumerate(self.names) if name not in names)
         least = np.broadcast_to(self.array.min(axis=other), get_shape(domain, names))
-        # Which cells are counted differs with the dense attributes alone.
+        # Whether queries count a cell depends on its dense attributes alone.
         sizes = [domain[name].size if name in structure.dense else 1 for name in names]
         is_counted = np.zeros(sizes, dtype=bool)
         is_wrong = ~((least >= LEAST_BUDGET) & (least <= LARGEST_BUDGET))
@@ -167,7 +168,7 @@ class CellBudgets:
 
 
 def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
-    """Read budgets that broadcast to the domain's shape, as those of `Plan.unused_budget` do.
+    """Read budgets that broadcast to the domain's shape, such as `Plan.unused_budget`'s.
 
     Raises:
         BudgetError: If they do not, or one is negative or not finite; the message names the cell.
@@ -206,7 +207,7 @@ def _read_budgets(given: Any, shape: tuple[int, ...]) -> FloatArray:
 
 
 def name_cell(domain: Domain, names: tuple[str, ...], at: tuple[Any, ...]) -> str:
-    """Name a cell by its attributes' labels, from one index for each of some attributes."""
+    """Name a cell by its labels, from its index along each attribute in `names`."""
     return ", ".join(
         f"{name}={domain[name].labels[int(i)]!r}" for name, i in zip(names, at, strict=True)
     )

@@ -1,14 +1,14 @@
-"""Strategies in parts: answers and estimates too many to be held at once.
+"""Strategies in parts, for more answers and estimates than memory can hold.
 
-Exact counts come in slabs, answers in parts, and estimates in outputs. Each of the two ways is a
-split and a gathering by number, which any exchange of arrays can be between:
+Exact counts come in slabs, answers in parts, and estimates in outputs. Each of the two steps splits
+arrays into numbered pieces and gathers them, so that any exchange of arrays can run in between:
 
     counts of a slab      --split_counts-->   a piece for each part      --answer_part-->  answers
     answers of a part     --split_answers-->  a piece for each output    --estimate-->     estimates
 
-The plan alone decides the numbers, sizes and shapes of all of them. Pieces are arrays of one
-dimension: int64 for counts; int64 or floats for answers. Pieces of counts are confidential. In
-memory, each table is one slab, and each group one output.
+The plan alone decides the numbers, sizes and shapes of all pieces. They are one-dimensional arrays:
+int64 for counts; int64 or floats for answers. Pieces of counts are confidential. If all is done in
+memory, each table is one slab and each group one output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ReadCounts: TypeAlias = Callable[[tuple[str, ...]], IntArray]
 
 
 class PublicTotals:
-    """The totals that a unit of privacy makes public, from the slabs of one table.
+    """The totals that a unit of privacy makes public, summed from the slabs of one table.
 
     Args:
         structure: A structure that has public totals.
@@ -53,7 +53,7 @@ class PublicTotals:
 
     Attributes:
         names: The attributes of the totals, in the domain's order.
-        slabs: The numbers of the slabs that they are summed from: of the smallest table that has
+        slabs: The numbers of the slabs they are summed from: those of the smallest table that has
             their attributes.
     """
 
@@ -71,7 +71,7 @@ class PublicTotals:
         return pack_integers([sum_margin(counts, slab.names, self.names)])
 
     def add_pieces(self, slabs: Sequence[Slab], pieces: Mapping[int, IntArray]) -> IntArray:
-        """Add up the pieces of slabs, by number: the totals, clamped, shape (public_size,)."""
+        """Add up the pieces by slab number to the totals, clamped, shape (public_size,)."""
         totals = ExactTotals([self._shape])
         for number, piece in pieces.items():
             slab, values = slabs[number], unpack_integers(piece)
@@ -85,25 +85,24 @@ class PublicTotals:
 
 
 class PartedStrategy(ABC):
-    """A strategy whose answers and estimates are made in parts.
+    """A strategy whose answers and estimates are computed in parts.
 
     Counts are in shares of their measures, answers in shares of all measures that queries use, and
     estimates are of records.
 
     Args:
         structure: The strategy's structure.
-        tables: The attributes whose counts give the answers of all blocks, and public totals.
+        tables: The attributes of tables whose counts give all answers and public totals.
         most: The most cells of a slab, answers of a part and estimates of an output.
 
     Attributes:
         structure: The strategy's structure.
         most: The most cells of a slab, answers of a part and estimates of an output.
         tables: The attributes of each table that is read.
-        slabs: The pieces of exact counts that answers are made from; those of a table follow each
-            other.
+        slabs: The slabs of all tables; those of one table are consecutive.
         table_of_slab: The table of each slab, as an index.
         slabs_of_table: The numbers of the slabs of each table.
-        outputs: The pieces of the groups' estimates; those of a group follow each other.
+        outputs: The outputs of all groups; those of one group are consecutive.
     """
 
     def __init__(self, structure: Structure, tables: Sequence[tuple[str, ...]], most: int) -> None:
@@ -124,8 +123,7 @@ class PartedStrategy(ABC):
     def sizes(self) -> IntArray:
         """The number of answers of each part, shape (parts,).
 
-        If the unit of privacy makes totals public, these are one more part, the last, without
-        noise.
+        If the unit of privacy makes totals public, they are the last part, without noise.
         """
         public = [] if self.structure.public_attributes is None else [self.structure.public_size]
         return np.array([*self._part_sizes, *public], dtype=np.int64)
@@ -161,11 +159,11 @@ class PartedStrategy(ABC):
         return answers
 
     def list_slabs(self, part: int) -> Sequence[int]:
-        """List the slabs whose counts a part needs, ascending."""
+        """List the numbers of the slabs whose counts a part needs, ascending."""
         return self._totals.slabs if self.is_public(part) else self._list_slabs(part)
 
     def list_parts(self, output: int) -> Sequence[int]:
-        """List the parts whose answers an output needs, ascending."""
+        """List the numbers of the parts whose answers an output needs, ascending."""
         return [*self._list_parts(output), *range(self.noisy_parts, len(self.sizes))]
 
     def is_public(self, part: int) -> bool:
@@ -173,7 +171,7 @@ class PartedStrategy(ABC):
         return part == self.noisy_parts
 
     def place(self, part: int) -> slice | IntArray:
-        """Find the indices of a part's answers among those of all."""
+        """Find the indices of a part's answers among all answers."""
         if self.is_public(part):
             return slice(self.released_size - int(self.sizes[part]), self.released_size)
         return self._place(part)
@@ -187,7 +185,7 @@ class PartedStrategy(ABC):
                 among them.
 
         Returns:
-            By the number of the part, its piece: sums of the counts, exact and confidential.
+            Pieces by part number: sums of the counts, exact and confidential.
 
         Raises:
             TablesError: If the counts have another shape.
@@ -206,7 +204,7 @@ class PartedStrategy(ABC):
 
         Args:
             part: The number of the part.
-            pieces: By the number of the slab, what `split_counts` made of it for this part.
+            pieces: By slab number, the piece for this part from `split_counts`.
 
         Returns:
             The answers, shape (sizes[part],). They are confidential.
@@ -224,10 +222,10 @@ class PartedStrategy(ABC):
 
         Args:
             part: The number of the part.
-            noisy: Its noisy answers, shape (sizes[part],).
+            noisy: The part's noisy answers, shape (sizes[part],).
 
         Returns:
-            By the number of the output, its piece.
+            Pieces by output number.
 
         Raises:
             TablesError: If there are more or fewer answers.
@@ -244,8 +242,8 @@ class PartedStrategy(ABC):
 
         Args:
             output: The number of the output.
-            pieces: By the number of the part, what `split_answers` made of it for this output.
-            latest: What other outputs of the same answers have left; new if this is None.
+            pieces: By part number, the piece for this output from `split_answers`.
+            latest: Intermediate results of other outputs of the same answers; None for none.
 
         Returns:
             The estimates, of the output's shape.
@@ -260,11 +258,11 @@ class PartedStrategy(ABC):
 
     @abstractmethod
     def _find_table_attribute(self, names: tuple[str, ...]) -> str | None:
-        """Find the attribute along which a table is cut; None if it cannot be cut."""
+        """Find the attribute along which to cut a table; None if it cannot be cut."""
 
     @abstractmethod
     def _find_group_axis(self, g: int) -> int | None:
-        """Find the axis of a group's shape along which it is cut; None if it cannot be cut."""
+        """Find the axis of a group's shape along which to cut it; None if it cannot be cut."""
 
     @property
     @abstractmethod
@@ -281,11 +279,11 @@ class PartedStrategy(ABC):
 
     @abstractmethod
     def _place(self, part: int) -> slice | IntArray:
-        """Find the indices of the answers of a part with noise."""
+        """Find the indices of the answers of a part with noise among all answers."""
 
     @abstractmethod
     def _split_counts(self, slab: int, counts: AnyArray) -> Pieces:
-        """Split a slab's counts, which have room for the sum of all, by parts with noise."""
+        """Split a slab's counts by parts with noise; their type has room for the sum of all."""
 
     @abstractmethod
     def _answer_part(self, part: int, pieces: Mapping[int, IntArray]) -> IntArray:
@@ -297,26 +295,26 @@ class PartedStrategy(ABC):
 
     @abstractmethod
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        """Split the public totals, shape (public_size,): find the function that makes pieces."""
+        """Return the function that makes each output's piece of the totals (public_size,)."""
 
     @abstractmethod
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
-        """Estimate an output in shares of records."""
+        """Estimate an output, in shares of records."""
 
 
 _MOST_SPLIT = 2**24
-"""The most answers of parts that are split at a time, but for the latest part."""
+"""The most answers of split parts to remember, besides the latest part's."""
 
 
 class Estimates(Mapping[str, AnyArray]):
-    """Unbiased estimates by group, each computed when it is read; the latest are remembered.
+    """Unbiased estimates by group, computed when they are read; the latest are remembered.
 
     Args:
-        parted: The strategy, of which each group is one output.
+        parted: The strategy, cut so that each group is one output.
         answers: The noisy answers, and then the public totals, shape (released_size,).
 
     Raises:
-        TablesError: If the answers are of another plan.
+        TablesError: If the answers belong to another plan.
     """
 
     def __init__(self, parted: PartedStrategy, answers: IntArray) -> None:

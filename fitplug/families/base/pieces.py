@@ -1,4 +1,4 @@
-"""Pieces: what slabs of counts, parts of answers and outputs of estimates are, and are made of.
+"""Pieces: slabs of counts, parts of answers, outputs of estimates, and arrays between them.
 
 See `fitplug.families.base.parted_strategy`.
 """
@@ -22,14 +22,14 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
 from fitplug.workload import Workload
 
 PART = 2**20
-"""The most answers of a part, where its smallest unit is not larger."""
+"""The most answers of a part, unless the smallest possible part is larger."""
 
 WHOLE = sys.maxsize
-"""More numbers than any table, block or group has: each is a slab, a part or an output."""
+"""A limit above the size of any table, block or group, so that each stays whole."""
 
 LARGEST_UNIT = 2**24
-"""The most numbers of a slab, a part or an output that cannot be cut further: 128 MB of each array,
-of which about six are held at once."""
+"""The most numbers of a slab, a part or an output that cannot be cut further: 128 MB per array, and
+about six arrays are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Slab:
 
     Attributes:
         names: The attributes of the table, in the domain's order.
-        attribute: The attribute whose cells are a range; None for all of the table.
-        start: The first cell of the range; 0 for all of the table.
-        stop: The cell after its last; 0 for all of the table.
+        attribute: The attribute of whose cells the slab has a range; None for the whole table.
+        start: The first cell of the range; 0 for the whole table.
+        stop: The cell after the last of the range; 0 for the whole table.
     """
 
     names: tuple[str, ...]
@@ -52,7 +52,7 @@ class Slab:
     def index(self) -> tuple[slice | EllipsisType, ...]:
         """The slab's place in the table, whose axes are `names`.
 
-        It ends with an ellipsis, so that the slab of the total is an array, too, and no scalar.
+        It ends with an ellipsis, so that the slab of the total is an array too, not a scalar.
         """
         interval = slice(self.start, self.stop)
         axes = (interval if name == self.attribute else slice(None) for name in self.names)
@@ -72,9 +72,10 @@ class Output:
 
     Attributes:
         group: The name of the group.
-        axis: The axis of the group's shape along which it is a range; None for all of the group.
-        start: The first index of the range; 0 for all of the group.
-        stop: The index after its last; 0 for all of the group.
+        axis: The axis of the group's shape along which the output is a range; None for the whole
+            group.
+        start: The first index of the range; 0 for the whole group.
+        stop: The index after the last of the range; 0 for the whole group.
         shape: The shape of the estimates: the group's, with `stop - start` along the axis.
     """
 
@@ -86,20 +87,20 @@ class Output:
 
     @property
     def index(self) -> tuple[slice | EllipsisType, ...]:
-        """The output's place in an array of the group's shape; as of a slab, it gives arrays."""
+        """The output's place in an array of the group's shape; with an ellipsis, as a slab's."""
         interval = slice(self.start, self.stop)
         axes = (interval if i == self.axis else slice(None) for i in range(len(self.shape)))
         return (*axes, ...)
 
 
 class Pieces(Mapping[int, AnyArray]):
-    """Pieces by the number of what they go to, each made when it is read.
+    """Pieces by the number of their destination, each made when it is read.
 
-    They are made fastest in the order of their numbers, and none is kept.
+    Reading them in ascending order is fastest. None is remembered.
 
     Args:
         numbers: The numbers, ascending.
-        make: Makes the piece of a number.
+        make: Makes the piece with a given number.
     """
 
     def __init__(self, numbers: Sequence[int], make: Callable[[int], AnyArray]) -> None:
@@ -123,7 +124,7 @@ class Pieces(Mapping[int, AnyArray]):
         return f"<{len(self)} pieces>"  # they may be confidential
 
     def add(self, number: int, make: Callable[[], AnyArray]) -> Pieces:
-        """Return these pieces and one more, which has the largest number."""
+        """Return these pieces and one more, whose number is the largest."""
         return Pieces([*self, number], lambda n: make() if n == number else self._make(n))
 
 
@@ -131,14 +132,14 @@ _MOST_BYTES = 2**27
 
 
 class Latest:
-    """Arrays by place, of which the latest are remembered: those of some 100 MB."""
+    """A cache of the latest arrays by key, up to some 100 MB."""
 
     def __init__(self) -> None:
         self._arrays: OrderedDict[Hashable, FloatArray] = OrderedDict()
         self._bytes = 0
 
     def remember(self, place: Hashable, make: Callable[[], FloatArray]) -> FloatArray:
-        """Return the array of a place, read-only; it is made if it is not remembered."""
+        """Return the array of a key, read-only; make it if it is not remembered."""
         if place not in self._arrays:
             made = make()
             made.setflags(write=False)
@@ -150,7 +151,7 @@ class Latest:
 
 
 def read_slab_counts(slab: Slab, structure: Structure, counts: AnyArray) -> AnyArray:
-    """Read a slab's counts in shares of all measures, with room for the sum of all of them.
+    """Convert a slab's counts to shares of all measures, in a type that holds their sum.
 
     Args:
         slab: The slab.
@@ -158,10 +159,10 @@ def read_slab_counts(slab: Slab, structure: Structure, counts: AnyArray) -> AnyA
         counts: The counts, in shares of the measures among the slab's attributes.
 
     Returns:
-        int64 or, where that might not hold their sum, Python integers.
+        int64 or, if their sum might overflow it, Python integers.
 
     Raises:
-        TablesError: If they have another shape, or a type that int64 does not hold.
+        TablesError: If they have another shape, or a type that does not convert to int64.
     """
     domain = structure.workload.domain
     shape = slab.shape_in(domain)
@@ -181,8 +182,7 @@ def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
     """Read a part's noisy answers as int64.
 
     Raises:
-        TablesError: If there are more or fewer answers, or their type is one that int64 does not
-            hold.
+        TablesError: If there are more or fewer answers, or their type does not convert to int64.
     """
     if noisy.shape != (size,) or not np.can_cast(noisy.dtype, np.int64):
         raise TablesError(
@@ -193,12 +193,12 @@ def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
 
 
 def sum_margin(counts: AnyArray, names: Sequence[str], margin: Sequence[str]) -> AnyArray:
-    """Sum counts over the attributes that are not in a margin.
+    """Sum counts to a margin.
 
     Args:
-        counts: With an axis for each name, and room for the sum of all of them.
+        counts: Counts with an axis for each name, in a type that holds the sum of all of them.
         names: The names.
-        margin: The names of the axes of the result, in their order.
+        margin: The names of the result's axes, in order.
     """
     rest = tuple(i for i, name in enumerate(names) if name not in margin)
     left = [name for name in names if name in margin]
@@ -207,14 +207,14 @@ def sum_margin(counts: AnyArray, names: Sequence[str], margin: Sequence[str]) ->
 
 
 def cut_evenly(length: int, most: int) -> list[tuple[int, int]]:
-    """Cut a range into as few as can be of at most `most`, and at least 1, of nearly one length."""
+    """Cut a range into the fewest ranges of at most `most` (at least 1), of similar length."""
     count = -(-length // max(most, 1))
     ends = [i * length // count for i in range(count + 1)]
     return list(itertools.pairwise(ends))
 
 
 def join_sizes(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Join what follows each other to ranges, as long as they have no more than `most` numbers."""
+    """Join consecutive items into ranges of at most `most` numbers, or of one item."""
     ends, total = [0], 0
     for i, size in enumerate(sizes):
         if i > ends[-1] and total + size > most:
@@ -231,7 +231,7 @@ def cut_table(domain: Domain, names: tuple[str, ...], along: str | None, most: i
         domain: The domain.
         names: The attributes of the table, in the domain's order.
         along: The attribute; None if the table cannot be cut.
-        most: The most cells of a slab that are wished for.
+        most: The desired limit on the cells of a slab.
 
     Raises:
         WorkloadError: If the smallest slab is too large.
@@ -251,8 +251,8 @@ def cut_groups(
 
     Args:
         workload: The workload.
-        most: The most answers of an output that are wished for.
-        find_axis: Gives the axis along which a group can be cut, if it can.
+        most: The desired limit on the answers of an output.
+        find_axis: Returns the axis along which a group can be cut, or None.
 
     Raises:
         WorkloadError: If the smallest output is too large.
@@ -273,10 +273,10 @@ def cut_groups(
 
 
 def check_pieces(pieces: Collection[int], needed: Sequence[int], what: str) -> None:
-    """Check that there is a piece from all that is needed, and from nothing else.
+    """Check that exactly the needed pieces are there.
 
     Raises:
-        TablesError: If there is not.
+        TablesError: If they are not.
     """
     if set(pieces) != set(needed):
         raise TablesError(
@@ -287,13 +287,13 @@ def check_pieces(pieces: Collection[int], needed: Sequence[int], what: str) -> N
 
 
 def check_unit(size: int, what: str, *, whole: int, most: int) -> None:
-    """Check that what cannot be cut further is small enough.
+    """Check that a slab, a part or an output that cannot be cut further is small enough.
 
     Args:
-        size: Its numbers.
-        what: What it is, for people.
-        whole: The size of what it is a part of. Where that is small, nothing needs to be cut.
-        most: The most numbers that are wished for.
+        size: The count of its numbers.
+        what: A phrase that names it in the message.
+        whole: The size of the whole to be cut. If this is small, nothing needs to be cut.
+        most: The desired limit.
 
     Raises:
         WorkloadError: If it is too large.

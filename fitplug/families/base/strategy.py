@@ -1,14 +1,14 @@
-"""The integer strategy: what really runs, y = A x + z with A integer and z discrete Gaussian.
+"""The integer strategy, which really runs: y = A x + z, A integer and z discrete Gaussian.
 
-A family decides what A is, and has a subclass of `IntegerStrategy` for each of its structures, in
-the table of `fitplug.families.registry`. The privacy guarantee is a rational number,
-rho = max_v |A v|^2 / (2 sigma^2) over the differences v between neighbours. Estimates are unbiased,
-and their variances at most those that are stated: a discrete Gaussian N_Z(0, sigma^2) has variance
-at most sigma^2 (Canonne, Kamath, Steinke 2020). See docs/theory/integer-mechanism.md.
+A family defines A, and has a subclass of `IntegerStrategy` for each of its structures in the table
+of `fitplug.families.registry`. The privacy guarantee is a rational number, rho = max_v |A v|^2 / (2
+sigma^2) over the differences v between neighbours. Estimates are unbiased, and their variances are
+at most the stated ones: a discrete Gaussian N_Z(0, sigma^2) has variance at most sigma^2 (Canonne,
+Kamath, Steinke 2020). See docs/theory/integer-mechanism.md.
 
-The integers may count shares of records, as measures divide them, and the differences of the unit
-may be those of one record, k times. Methods with `record` in their names know neither: what
-they prove is carried over here.
+With measures, the integers count shares of records, and a unit's differences may be k times those
+of one record. Methods with `record` in their names know neither: this class converts what they
+prove.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class IntegerStrategy(ABC, Generic[S]):
         """Compute the cost of the differences of one record.
 
         Args:
-            claimed: A squared sensitivity. Where the cost is a bound that depends on how long one
-                searches, it is this one if that is proven.
+            claimed: A squared sensitivity. Where the cost is a bound that depends on the length of
+                a search, this value is returned if it can be proven.
         """
 
     def compute_attained_square(self) -> int | None:
-        """Compute the squared norm that some difference attains; None if the cost is exact."""
+        """Compute a squared norm that some difference attains; None if the cost is exact."""
         return None
 
     @abstractmethod
@@ -105,7 +105,7 @@ class IntegerStrategy(ABC, Generic[S]):
 
         Args:
             structure: The structure.
-            arrays: What the file holds of each attribute, by name; see
+            arrays: The file's arrays of each attribute, by name; see
                 `AttributeMatrix.arrays_in_file`.
 
         Returns:
@@ -130,16 +130,16 @@ class IntegerStrategy(ABC, Generic[S]):
 
     @abstractmethod
     def check_blocks(self) -> None:
-        """Check the integers of each block, and that each is measured once.
+        """Check the integers of each block, and that each block is measured once.
 
         Raises:
-            PlanError: If a shape or a type is another one, or an integer is out of range.
+            PlanError: If a shape or a type is wrong, or an integer is out of range.
         """
 
     @property
     @abstractmethod
     def widths(self) -> Sequence[tuple[IntArray, int]]:
-        """Blocks, and how many answers each of them has of a row of its attributes' matrices."""
+        """Blocks, and the number of their answers per row of their attributes' matrices."""
 
     @property
     @abstractmethod
@@ -148,17 +148,17 @@ class IntegerStrategy(ABC, Generic[S]):
 
     @abstractmethod
     def list_block_tables(self) -> list[tuple[str, ...]]:
-        """List attribute sets whose exact counts give the answers of all blocks."""
+        """List the attribute sets whose exact counts give the answers of all blocks."""
 
     @abstractmethod
     def cut(self, most: int = PART) -> PartedStrategy:
-        """Cut the strategy, so that its answers and estimates are made in parts.
+        """Cut the strategy, so that its answers and estimates can be computed in parts.
 
         The parts depend on the strategy and `most` alone, so they are the same everywhere.
 
         Args:
-            most: The most counts of a slab, answers of a part and estimates of an output, where the
-                smallest that the structure allows is not more.
+            most: The most counts of a slab, answers of a part and estimates of an output, unless
+                the structure's smallest ones are larger.
 
         Raises:
             WorkloadError: If the smallest slab, part or output has more than 2^24 numbers.
@@ -168,24 +168,24 @@ class IntegerStrategy(ABC, Generic[S]):
     def weigh_arrays(
         self, combinations: Sequence[Mapping[str, FloatArray]]
     ) -> Iterable[BlockWeights]:
-        """Weigh the answers in combinations given by arrays; see `combine`."""
+        """Find the answers' weights in combinations given by arrays; see `combine`."""
 
     @abstractmethod
     def weigh_products(self, combinations: Sequence[Products]) -> Iterable[BlockWeights]:
-        """Weigh the answers in combinations given by products; see `combine_products`."""
+        """Find the answers' weights in combinations given by products; see `combine_products`."""
 
     @property
     def cell_attributes(self) -> tuple[str, ...]:
-        """The attributes over whose cells the blocks are, besides those that they split."""
+        """The attributes whose cells all blocks are over, besides the ones that they split."""
         return self.structure.dense
 
     @abstractmethod
     def list_measured(self) -> Iterable[MeasuredBlock]:
-        """List what each block measures of the cells of `cell_attributes`."""
+        """List the matrices with which the blocks measure the cells of `cell_attributes`."""
 
     @abstractmethod
     def list_covariances(self, noise_std: float) -> Iterable[BlockCovariance]:
-        """List a basis of what each block measures, and the covariance of the noise on it."""
+        """List an integer basis of each block, and the covariance of the noise on it."""
 
     # What follows.
 
@@ -199,7 +199,7 @@ class IntegerStrategy(ABC, Generic[S]):
         return replace(self, unit_variances=variances, **self.compute_cost()._asdict())
 
     def compute_cost(self) -> StrategyCost:
-        """Compute the squared sensitivity of the integers, and what they have room for.
+        """Compute the cost of the integers, and the number of records they have room for.
 
         Returns:
             The squared sensitivity, exact where the differences are few enough and else an upper
@@ -214,8 +214,8 @@ class IntegerStrategy(ABC, Generic[S]):
         """Compute the cost of the integers anew.
 
         Returns:
-            What `compute_cost` returns. Where it is a bound that depends on how long one searches,
-            the squared sensitivity is the one the strategy claims if that is proven.
+            The same as `compute_cost`, except where the cost is a bound that depends on the length
+            of a search: there the squared sensitivity is the strategy's claim if it can be proven.
         """
         if self.structure.changes != 1:
             return self.compute_cost()
@@ -227,10 +227,10 @@ class IntegerStrategy(ABC, Generic[S]):
         return self.sensitivity_squared // self.structure.shares**2
 
     def restate(self, unit: Unit) -> IntegerStrategy[S]:
-        """Return the strategy of one record added or removed with what it costs in another unit.
+        """Return a strategy for one record added or removed, with its cost in another unit.
 
         Args:
-            unit: A unit whose differences are those of one record, k times.
+            unit: A unit whose differences are k times those of one record.
         """
         if unit == self.structure.unit:
             return self
@@ -239,7 +239,7 @@ class IntegerStrategy(ABC, Generic[S]):
         return replace(self, structure=structure, **once.multiply(structure.changes)._asdict())
 
     def upper_overstatement(self) -> float:
-        """Bound by how much the stated sensitivity is above the truth, relatively; 0.0 if exact."""
+        """Bound the relative excess of the stated sensitivity over the true one; 0.0 if exact."""
         attained = self.compute_attained_square()
         return 0.0 if attained is None else upper_excess(self.record_square, attained)
 
@@ -253,10 +253,10 @@ class IntegerStrategy(ABC, Generic[S]):
         return divide_bounds(self.upper_record_variances(), self.structure.shares**2)
 
     def list_mechanisms(self, noise_std: float) -> tuple[Mechanism, ...]:
-        """List mechanisms whose rho add up to the strategy's but for rounding.
+        """List mechanisms whose rho add up to the strategy's, except for rounding.
 
-        All answers are one mechanism, unless all blocks have their largest sensitivity at the same
-        difference: the sum of these would exceed what the answers cost together.
+        All answers are one mechanism unless all blocks attain their largest sensitivity at the same
+        difference. Otherwise the blocks' sum would exceed the rho of all answers together.
         """
         return (self.make_mechanism("all answers", self.record_square, noise_std, self.size),)
 
@@ -266,15 +266,15 @@ class IntegerStrategy(ABC, Generic[S]):
         return Mechanism(name, "discrete Gaussian", sensitivity, noise_std, size)
 
     def list_tables(self) -> list[tuple[str, ...]]:
-        """List attribute sets whose exact counts give all answers, and the public totals."""
+        """List the attribute sets whose exact counts give all answers and the public totals."""
         public = self.structure.public_attributes
         return [*self.list_block_tables(), *(() if public is None else (public,))]
 
     def check_form(self) -> None:
-        """Check that the integers have the shapes, types and ranges that they must have.
+        """Check the shapes, types and ranges of the integers.
 
         Raises:
-            PlanError: If a shape or a type is another one, or an integer is out of range.
+            PlanError: If a shape or a type is wrong, or an integer is out of range.
         """
         self.check_blocks()
         structure = self.structure
@@ -295,8 +295,8 @@ class IntegerStrategy(ABC, Generic[S]):
                 of the measures among them.
 
         Returns:
-            The answers, shape (released_size,). What the unit of privacy makes public comes last,
-            and gets no noise.
+            The answers, shape (released_size,). Totals that the unit of privacy makes public come
+            last and get no noise.
         """
         return cut_into_wholes(self).answer(read_counts)
 
@@ -307,7 +307,7 @@ class IntegerStrategy(ABC, Generic[S]):
             answers: Shape (released_size,), with public totals last.
 
         Returns:
-            By the groups' names, arrays of each group's shape. Each is computed when it is read.
+            By group name, an array of the group's shape, computed when it is read.
 
         Raises:
             TablesError: If the answers are of another plan.
@@ -318,7 +318,7 @@ class IntegerStrategy(ABC, Generic[S]):
         """Combine estimates linearly, at noise variance 1.
 
         Args:
-            combinations: k mappings from names of groups to coefficients, of the group's shape.
+            combinations: k mappings from names of groups to coefficients of the group's shape.
         """
         return Combined(
             len(combinations), lambda: self.weigh_arrays(combinations), self.structure.shares
@@ -330,8 +330,8 @@ class IntegerStrategy(ABC, Generic[S]):
         No array of a group's size is formed.
 
         Args:
-            combinations: k mappings from names of groups to products of coefficients, which are
-                added.
+            combinations: k mappings from names of groups to products, whose sum gives the
+                coefficients.
 
         Raises:
             WorkloadError: If the products are too many.
@@ -342,22 +342,22 @@ class IntegerStrategy(ABC, Generic[S]):
 
     @cached_property
     def size(self) -> int:
-        """The number of answers that it measures, to which noise is added."""
+        """The number of answers with noise."""
         rows = [matrix.rows for matrix in self.attribute_matrices]
         multiply = self.structure.subsets.multiply
         return sum(width * int(multiply(rows, blocks).sum()) for blocks, width in self.widths)
 
     @property
     def released_size(self) -> int:
-        """The number of integers of a release: the answers, and public totals after them."""
+        """The number of integers in a release: the answers, and then the public totals."""
         return self.size + self.structure.public_size
 
     def find_matrix(self, attribute: int, block: int) -> AttributeMatrix:
-        """Find the integer matrix that a block measures of one of its attributes."""
+        """Find the integer matrix with which a block measures one of its attributes."""
         return self.attribute_matrices[attribute].of_block(block)
 
     def spread_multiples(self, block: int) -> IntArray | None:
-        """Spread what a block multiplies its answers by over the rows of its matrices.
+        """Spread a block's factors for grades over the rows of its attributes' matrices.
 
         Returns:
             An axis for each attribute of the block, or None if its answers are not multiplied.
@@ -380,7 +380,7 @@ class IntegerStrategy(ABC, Generic[S]):
     def upper_profile(self, noise_std: float) -> FloatArray:
         """Bound the privacy cost squared of each cell from above, shape (profile_size,).
 
-        No bound is above twice the exact rho, rounded up.
+        No bound exceeds twice the exact rho, rounded up.
         """
         cost = self.column_squares / (noise_std * noise_std) * (1 + 4 * UNIT_ROUNDOFF)
         return np.minimum(cost, ceil_float(2 * self.compute_rho(noise_std)))
@@ -395,11 +395,11 @@ class IntegerStrategy(ABC, Generic[S]):
         return total * (1 + gamma(self.structure.rows + 1))
 
 
-@lru_cache(maxsize=2)  # a check before a charge, and then a release, ask for the same one
+@lru_cache(maxsize=2)  # a check before a charge and the release after it share one
 def cut_into_wholes(strategy: IntegerStrategy[Structure]) -> PartedStrategy:
-    """Cut a strategy as in memory: each table is one slab, and each group one output.
+    """Cut a strategy for use in memory: each table is one slab, each group one output.
 
-    A block is in one part with the whole of its answers.
+    All answers of a block are in one part.
     """
     return strategy.cut(WHOLE)
 

@@ -1,8 +1,8 @@
-"""Structures: what is identical by symmetry, and the blocks of Sigma that this leaves.
+"""Structures: which queries are identical by symmetry, and the blocks of Sigma that remain.
 
 An attribute that every group uses as "identity" or sums out, with targets that do not vary along
 it, is symmetric: permuting its cells changes nothing, so by convexity the optimal Sigma is block
-diagonal over the subsets A of the symmetric attributes,
+diagonal over the subsets A of the symmetric attributes:
 
     Sigma = (+)_A  Pi_A (x) Sigma_A        Pi_A = (x)_{a in A} (I - J/n_a) (x)_{a not in A} (J/n_a)
 
@@ -12,7 +12,7 @@ the dense cells, then has variances, with Sigma_A scaled so that attributes outs
     sum over A in A_t of  w_A prod_{a in A_t - A} n_a^-2  N_t Sigma_A N_t'
 
 with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^-1)_ii
-(docs/theory/symmetry.md). Five families follow from that, a package each:
+(docs/theory/symmetry.md). Five families follow, one package each:
 
     blocks   each Sigma_A is a matrix over the dense cells, or a number if all are symmetric
     tree     one attribute is a hierarchy, and each Sigma_A is over its nodes
@@ -22,7 +22,7 @@ with w_A = prod_{a in A} (1 - 1/n_a), and cell i the profile sum_A w_A (Sigma_A^
              is a covariance along this chain
     siblings hierarchies whose finest nodes are alike are unfolded, and have blocks
 
-Another structure is another subclass of `Structure`, chosen in `analyse_structure`, with a line in
+A new structure is a subclass of `Structure`, which `analyse_structure` chooses, with one line in
 `fitplug.families.registry` and one in `fitplug.families.designs`.
 """
 
@@ -42,6 +42,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families.base.subsets import Subsets
 from fitplug.numeric import (
     AnyArray,
+    BoolArray,
     FloatArray,
     IndexArray,
     IntArray,
@@ -61,20 +62,20 @@ from fitplug.workload import (
 )
 
 TWO_CHANGES = "design for fp.AddRemove(records=2), which also protects one row that is replaced"
-"""What to do where neighbours replace a record and the workload is too large for this."""
+"""The remedy where neighbours replace a record and the workload is too large."""
 
 
 @dataclass(frozen=True, eq=False)
 class Structure(ABC):
-    """What every structure of a workload has.
+    """The structure of a workload: its symmetric attributes, its rows and its blocks.
 
-    Rows are the queries that symmetry tells apart: a row stands for all queries that differ only
+    Rows are the queries that symmetry distinguishes: a row stands for all queries that differ only
     in the cells of symmetric attributes.
 
     Attributes:
         workload: The workload.
         unit: Which data sets are neighbours.
-        symmetric: The attributes that may be permuted freely, in the domain's order.
+        symmetric: The attributes whose cells may be permuted freely, in the domain's order.
         subsets: The sets A of attributes that have a block of Sigma.
     """
 
@@ -94,17 +95,17 @@ class Structure(ABC):
 
     @property
     def block_attributes(self) -> tuple[str, ...]:
-        """The attributes whose subsets the blocks are, in the domain's order."""
+        """The attributes whose subsets have blocks, in the domain's order."""
         return self.symmetric
 
     @property
     def dense(self) -> tuple[str, ...]:
-        """The attributes whose product of cells each block is over, in the domain's order."""
+        """The attributes over whose product of cells every block is, in the domain's order."""
         return self.asymmetric
 
     @abstractmethod
     def check_size(self) -> None:
-        """Check that the structure can be held and designed for, before anything is made.
+        """Check, before anything is built, that the structure is small enough for a design.
 
         Raises:
             WorkloadError: If it is too large; the message says which queries or cells to reduce.
@@ -112,30 +113,30 @@ class Structure(ABC):
 
     @abstractmethod
     def build_block_matrix(self, block: int) -> FloatArray:
-        """Build N, shape (r, D): what the block's queries ask of the dense cells."""
+        """Build N, shape (r, D): the block's queries over the dense cells."""
 
     @abstractmethod
     def find_rows(self, block: int, group: int) -> slice:
-        """Find where a group's rows are in the block's matrix."""
+        """Find the range of a group's rows in the block's matrix."""
 
     @property
     def holds_optimum(self) -> bool:
-        """Whether the covariances of this structure hold an optimum of the workload."""
+        """Whether the structure's covariances include an optimum of the workload."""
         return True
 
     @property
     def remedy(self) -> str:
-        """What to ask for instead, where they do not, so that they hold it."""
+        """How to change the workload, if they do not, so that they include one."""
         return ""
 
     @property
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:
-        """What a plan file's header says of the structure, by key: it identifies the structure."""
+        """The entries of a plan file's header, by key, that identify the structure."""
         return {"dense": self.dense, "ordered": ()}
 
     @property
     def arrays_in_files(self) -> Mapping[str, IntArray]:
-        """What else a plan file holds of the structure, by name."""
+        """The structure's arrays in a plan file, by name."""
         return {}
 
     @property
@@ -163,12 +164,12 @@ class Structure(ABC):
 
     @property
     def profile_size(self) -> int:
-        """The number of cells that may have different privacy profiles."""
+        """The number of cells whose privacy profiles may differ."""
         return self.differences
 
     @property
     def public_attributes(self) -> tuple[str, ...] | None:
-        """The attributes whose joint totals are public in the unit; None if nothing is public.
+        """The attributes whose joint totals the unit makes public; None if nothing is public.
 
         They are attributes that queries use, in the domain's order.
         """
@@ -182,65 +183,79 @@ class Structure(ABC):
 
     @frozen_property
     def free(self) -> IntArray:
-        """Where neighbours replace a record, the attributes of blocks along which it may move, as
-        indices of `block_attributes`.
-        """
+        """The attributes along which a replaced record may move, as indices of
+        `block_attributes`."""
         public, names = self.public_attributes or (), self.block_attributes
         free = [a for a, n in enumerate(self.sizes) if names[a] not in public and n > 1]
         return np.array(free, dtype=np.int64)
 
+    @frozen_property
+    def regions(self) -> IntArray:
+        """The region of each dense cell, by the attributes that the unit keeps, shape (D,)."""
+        domain, public = self.workload.domain, self.public_attributes or ()
+        names = [name for name in self.dense if name in public]
+        numbers = np.arange(math.prod(get_shape(domain, names)), dtype=np.int64)
+        numbers = numbers.reshape(get_shape(domain, names))
+        axes = tuple(slice(None) if name in public else None for name in self.dense)
+        return np.broadcast_to(numbers[axes], get_shape(domain, self.dense)).reshape(self.cells)
+
+    @frozen_property
+    def is_public(self) -> BoolArray:
+        """Whether each block is within the attributes that the unit keeps, shape (b,)."""
+        return np.asarray(~np.isin(self.blocks, self.free).any(axis=1))
+
     @property
     def noisy_blocks(self) -> IntArray:
-        """The blocks that are measured with noise, ascending; public totals answer the others."""
+        """The blocks measured with noise, ascending; public totals answer the others."""
         return np.arange(len(self.blocks), dtype=np.int64)
 
     @cached_property
     def noisy_set(self) -> frozenset[int]:
-        """The blocks that are measured with noise."""
+        """The blocks measured with noise."""
         return frozenset(self.noisy_blocks.tolist())
 
     def find_public(self, block: int, group: int) -> FloatArray | None:
-        """Find what a group asks of the public totals within a block of a block set.
+        """Find a group's coefficients of the public totals in a block of a block set.
 
         Returns:
             Coefficients of the totals by region of the dense cells, shape (r, regions); None if
-            public totals tell nothing of the block. Without dense cells there is one region, whose
-            total is all that is asked.
+            public totals do not determine any part of the block. Without dense cells there is one
+            region, and its total answers the block.
         """
         return None if block in self.noisy_set else np.ones((1, 1))
 
     @property
     def changes(self) -> int:
-        """How often neighbours differ by the same difference: k for k records added or removed."""
+        """The multiple of one record's difference by which neighbours differ: k for k records."""
         return count_changes(self.unit)
 
     def compare_records(self, records: int) -> Fraction:
-        """Compute Delta of a person with so many rows anywhere, divided by Delta in the unit."""
+        """Compute Delta for a person with `records` rows anywhere, divided by the unit's Delta."""
         return Fraction(records, self.changes)
 
     @cached_property
     def shares(self) -> int:
         """The number of shares that the mechanism counts of each record: 1 without measures.
 
-        A record is divided over the cells of each measure that queries use. The queries and the
-        covariance are about records, and what the mechanism reads and adds noise to are shares.
+        A record is divided between cells of each measure that queries use. Queries and covariance
+        are in records; the mechanism reads shares, and adds noise to shares.
         """
         return count_shares(self.workload.domain, self.workload.attributes)
 
     @property
     def profile_attributes(self) -> tuple[str, ...]:
-        """The attributes whose cells may have different privacy profiles, in the domain's order."""
+        """The attributes along which privacy profiles may differ, in the domain's order."""
         return self.dense
 
     def make_public_error(self) -> WorkloadError:
-        """Make the error for queries that public totals answer, all of them."""
+        """Make the error for workloads whose queries are all answered by public totals."""
         return WorkloadError(
             "all queries are answered by totals that are public in this unit of privacy "
             f"({self.unit}), so there is nothing to design. Add other queries."
         )
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:
-        """Arrange values of the cells of the profile by cell.
+        """Arrange values of the profile's cells by the domain's cells.
 
         Args:
             values: Shape (profile_size,).
@@ -263,7 +278,7 @@ class Structure(ABC):
 
     @frozen_property
     def row_starts(self) -> IndexArray:
-        """Where each group's rows begin, and the number of all rows, shape (groups + 1,)."""
+        """The first row of each group, and the number of all rows, shape (groups + 1,)."""
         return to_positions(np.append(0, np.cumsum(self.row_counts, dtype=np.int64)))
 
     @frozen_property
@@ -290,7 +305,7 @@ class Structure(ABC):
 
     @frozen_property
     def repeats(self) -> FloatArray:
-        """How many queries each row stands for, shape (rows,)."""
+        """The number of queries that each row stands for, shape (rows,)."""
         symmetric = set(self.symmetric)
         counts = self.subsets.group_attributes.multiply(
             [
@@ -307,12 +322,12 @@ class Structure(ABC):
             values: Shape (rows,).
 
         Returns:
-            By the groups' names, read-only views broadcast to each group's shape.
+            By group name, a read-only view broadcast to the group's shape.
         """
         return ArraysByGroup(self.workload, partial(self._arrange_group, freeze(values)))
 
     def _arrange_group(self, values: AnyArray, g: int) -> AnyArray:
-        """Arrange a group's values, of those of all rows, in its shape."""
+        """Select a group's values from those of all rows, and arrange them in its shape."""
         group, symmetric = self.workload.groups[g], set(self.symmetric)
         shape = [1 if f.attribute in symmetric else f.rows for f in group.factors]
         rows = values[self.row_starts[g] : self.row_starts[g + 1]]
@@ -324,21 +339,21 @@ class Structure(ABC):
         return tuple(self.block_attributes[a] for a in subset)
 
     def find_block_rows(self, block: int) -> IndexArray:
-        """Find the structure's rows that a block answers a part of, shape (r,)."""
+        """Find the structure's rows to whose answers a block contributes, shape (r,)."""
         groups, _ = self.subsets.find_groups(block)
         starts = self.row_starts
         return np.concatenate([np.arange(starts[g], starts[g + 1]) for g in groups])
 
     def find_group(self, row: int) -> int:
-        """Find the group that a row is of."""
+        """Find the group to which a row belongs."""
         return int(np.searchsorted(self.row_starts, row, side="right")) - 1
 
     def find_factors(self, group: int) -> dict[int, Factor | None]:
-        """Find what a group asks of each attribute of A_t.
+        """Find a group's factor for each attribute in A_t.
 
         Returns:
-            By index of `block_attributes`: the factor, or None for a symmetric attribute, of which
-            every group asks the identity.
+            By index of `block_attributes`: the factor, or None for a symmetric attribute, where it
+            is the identity.
         """
         factors = {f.attribute: f for f in self.workload.groups[group].factors}
         names = [(a, self.block_attributes[a]) for a in self.subsets.group_attributes[group]]
@@ -350,17 +365,17 @@ class Structure(ABC):
         return tuple(name for name in self.dense if name in used)
 
     def list_row_axes(self, group: int) -> list[str]:
-        """List the attributes that are not symmetric of a group, in the order of its rows."""
+        """List a group's asymmetric attributes, in the order of its rows."""
         factors = self.workload.groups[group].factors
         return [f.attribute for f in factors if f.attribute not in self.symmetric]
 
     def build_rows(self, group: int, attributes: Sequence[str]) -> FloatArray:
-        """Build a group's rows over the cells of some dense attributes that hold all it uses."""
+        """Build a group's rows over dense attributes that include all that it uses."""
         collapsed = _collapse(self.workload.groups[group], self.dense)
         return build_rows(self.workload, collapsed, attributes)
 
     def build_measured_rows(self, block: int, group: int) -> FloatArray:
-        """Build what a block with a basis of queries measures of a group's rows.
+        """Build the rows of a group as a block with a basis of queries measures them.
 
         Returns:
             Coefficients over the cells of the dense attributes that the group uses.
@@ -368,22 +383,22 @@ class Structure(ABC):
         return self.build_rows(group, self.list_dense(group))
 
     def build_group_matrix(self, group: int) -> FloatArray:
-        """Build N_t, shape (r, D): what a group asks of the dense cells."""
+        """Build N_t, shape (r, D): a group's rows over the dense cells."""
         return self.build_rows(group, self.dense)
 
 
 def _collapse(group: QueryGroup, attributes: Sequence[str]) -> QueryGroup:
-    """Keep a group's factors of some attributes, and its targets at one cell of the others."""
+    """Restrict a group to some attributes, with its targets at the first cell of the others."""
     factors = tuple(f for f in group.factors if f.attribute in attributes)
     at = tuple(slice(None) if f.attribute in attributes else 0 for f in group.factors)
     return replace(group, factors=factors, variances=np.asarray(group.variances[at]))
 
 
 _MOST_NAMES = 8
-"""The most names in a message."""
+"""The most names shown in a message."""
 
 
 def list_names(names: Sequence[str]) -> str:
-    """List names for people, the first few of many."""
+    """List names in a message, only the first few if there are many."""
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from fitplug.numeric import AnyArray, FloatArray, IndexArray, IntArray, frozen_p
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttributeSets(Sequence[tuple[int, ...]]):
-    """Sets of attributes, one for each group: there may be a million.
+class AttributeSets:
+    """One set of attributes per group. There may be a million groups.
 
     Attributes:
         padded: The attributes of each set, ascending and padded with -1, shape (g, most).
@@ -28,13 +27,7 @@ class AttributeSets(Sequence[tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self.padded)
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[int, ...]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[int, ...]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[int, ...] | list[tuple[int, ...]]:
-        if isinstance(index, slice):
-            return list(AttributeSets(self.padded[index]))
+    def __getitem__(self, index: int) -> tuple[int, ...]:
         return tuple(a for a in self.padded[index].tolist() if a >= 0)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
@@ -46,7 +39,7 @@ class AttributeSets(Sequence[tuple[int, ...]]):
         return np.asarray((self.padded >= 0).sum(axis=1, dtype=np.int64))
 
     def multiply(self, numbers: Sequence[int]) -> IntArray:
-        """Multiply one integer for each attribute of a set; the products are below 2^63."""
+        """Multiply, per set, one integer for each of its attributes; products are below 2^63."""
         return _multiply_columns(np.array([*numbers, 1], dtype=np.int64), self.padded)
 
 
@@ -67,16 +60,16 @@ def pad_sets(counts: IntArray, members: IntArray) -> AttributeSets:
 
 @dataclass(frozen=True, eq=False)
 class Subsets:
-    """The subsets A of the groups' attributes, one for each block.
+    """All subsets A of the groups' sets A_t: one block each.
 
     Attributes:
         sizes: n_a of each attribute that blocks are made of.
         group_attributes: Per group A_t, as ascending indices of these attributes.
         blocks: The subsets A, shape (b, most), smaller sets first, as indices of attributes, padded
             with -1.
-        pairs: The groups t and the blocks A within A_t, shape (2, n), in the order of the blocks.
-        variance_multiples: Of each pair, w_A prod_{a in A_t - A} n_a^-2 with
-            w_A = prod_{a in A} (1 - 1/n_a), shape (n,).
+        pairs: The n pairs of a group t and a block A within A_t, shape (2, n), ordered by block.
+        variance_multiples: w_A prod_{a in A_t - A} n_a^-2 of each pair, with w_A = prod_{a in A} (1
+            - 1/n_a), shape (n,).
         by_count: Per number k of attributes, the groups with |A_t| = k, shape (g,), and the blocks
             of all their subsets, shape (g, 2^k): bit i of the second index is the i-th attribute of
             A_t.
@@ -96,12 +89,12 @@ class Subsets:
         return _multiply_columns(factor, self.blocks)
 
     def find_groups(self, block: int) -> tuple[IndexArray, FloatArray]:
-        """Find the groups that a block has a part in, and the pairs' variance multiples."""
+        """Find the groups to which a block contributes, and the pairs' variance multiples."""
         mine = slice(self._pair_ends[block - 1] if block else 0, self._pair_ends[block])
         return self.pairs[0, mine], self.variance_multiples[mine]
 
     def find_blocks(self, group: int) -> list[int]:
-        """Find the blocks that have a part in a group: the subsets of A_t."""
+        """Find the blocks that contribute to a group: the subsets of A_t."""
         order, ends = self._pairs_by_group
         blocks: list[int] = self.pairs[1, order[ends[group] : ends[group + 1]]].tolist()
         return blocks
@@ -112,7 +105,7 @@ class Subsets:
         return [tuple(a for a in row if a >= 0) for row in chosen.tolist()]
 
     def select_largest(self, blocks: IntArray) -> IntArray:
-        """Select from some blocks those that have no attribute less than another of them.
+        """Select the blocks that are not another of them without one of its attributes.
 
         Args:
             blocks: Shape (b,).
@@ -132,10 +125,10 @@ class Subsets:
         return blocks[~is_within[place[: len(rows)]]]
 
     def multiply(self, numbers: Sequence[int], blocks: IntArray) -> AnyArray:
-        """Multiply one number for each attribute of a block.
+        """Multiply, per block, one number for each of its attributes.
 
         Args:
-            numbers: Python integers, one for each attribute that blocks are made of.
+            numbers: One integer for each attribute that blocks are made of.
             blocks: Shape (b,).
 
         Returns:
@@ -147,12 +140,12 @@ class Subsets:
 
     @frozen_property
     def _pair_ends(self) -> IndexArray:
-        """Where the pairs of each block end, shape (b,)."""
+        """The end of each block's pairs, shape (b,)."""
         return np.cumsum(np.bincount(self.pairs[1], minlength=len(self.blocks)))
 
     @frozen_property
     def _pairs_by_group(self) -> tuple[IndexArray, IndexArray]:
-        """The order of the pairs by group, and where each group's begin, shape (groups + 1,)."""
+        """The order of the pairs by group, and each group's first position, shape (groups + 1,)."""
         order = np.argsort(self.pairs[0], kind="stable")
         groups = np.arange(len(self.group_attributes) + 1)
         return order, np.searchsorted(self.pairs[0, order], groups)
@@ -166,7 +159,7 @@ def find_subsets(sizes: tuple[int, ...], group_attributes: AttributeSets) -> Sub
         group_attributes: Per group A_t, as ascending indices of these attributes.
 
     Returns:
-        The subsets. They are found with array operations: there may be millions of pairs.
+        The subsets, found with array operations, since there may be millions of pairs.
     """
     n = np.array(sizes, dtype=np.float64)
     lengths, most = group_attributes.counts, group_attributes.padded.shape[1]
@@ -205,10 +198,10 @@ def find_subsets(sizes: tuple[int, ...], group_attributes: AttributeSets) -> Sub
 
 
 def _multiply_columns(numbers: AnyArray, rows: IntArray) -> AnyArray:
-    """Multiply one number for each entry of a row, with few entries in each of many rows.
+    """Multiply, per row, one number for each entry. Rows are many and short.
 
     Args:
-        numbers: The numbers, of which the entries are indices.
+        numbers: The numbers, indexed by the entries.
         rows: Shape (r, k).
 
     Returns:
@@ -221,7 +214,7 @@ def _multiply_columns(numbers: AnyArray, rows: IntArray) -> AnyArray:
 
 
 def _find_unique_rows(subsets: IntArray, attributes: int) -> tuple[IntArray, IndexArray]:
-    """Find the different rows (b, most), smaller sets first, and the one that each row equals."""
+    """Find the distinct rows (b, most), smaller sets first, and the index of each row's equal."""
     most = subsets.shape[1]
     if (attributes + 1.0) ** most < 2**62:  # one integer can hold a row
         key = np.zeros(len(subsets), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Tree shapes: the nodes of a hierarchy that a workload tells apart.
+"""Tree shapes: the nodes of a hierarchy that a workload distinguishes.
 
-A tree is read from its top level down: P top nodes, then the levels asked for, then the leaves.
+Depths run from the top level down: P top nodes, then the levels that queries use, then the leaves.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fitplug.numeric import (
 from fitplug.workload import Workload
 
 LEAST_TREE = 256
-"""Attributes with levels and more leaves are divided level by level in the product family."""
+"""The product family divides attributes with levels and more leaves than this level by level."""
 
 MAX_TOP = 600
-"""Most nodes of the top level, whose covariance is dense."""
+"""The most nodes of the top level, whose covariance is dense."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class Siblings:
     """The b nodes of a depth that have k > 1 children each.
 
     Attributes:
-        depth: Their depth.
-        k: The number of children of each.
+        depth: The depth of the nodes.
+        k: The number of children of each node.
         parents: The nodes' indices at that depth, shape (b,).
         positions: The nodes' indices among all nodes that branch, shape (b,).
         children: The indices of their children at the next depth, shape (b, k).
@@ -52,15 +52,16 @@ class Siblings:
 
 @dataclass(frozen=True, eq=False)
 class TreeShape:
-    """The nodes that a workload tells apart: depth 0 is the top level, the last depth the leaves.
+    """The nodes that a workload distinguishes, from the top level (depth 0) to the leaves.
 
-    The V nodes that branch, those with k > 1 children, are in the order of depth, then of leaves.
+    The V nodes that branch (k > 1 children) are ordered by depth, then by leaves.
 
     Attributes:
-        first: Per depth the first leaf of each node, ascending; a node's leaves follow each other.
-        depths: The depth of each level asked for that is at the top or below.
-        above: For each coarser level, and for "total", the first top node of each of its nodes.
-        deepest: The depth of the finest level asked for.
+        first: Per depth the first leaf of each node, ascending; a node's leaves are consecutive.
+        depths: The depth of each level that queries use at the top or below.
+        above: For each coarser level that queries use, and for "total", the first top node of each
+            node.
+        deepest: The depth of the finest level that queries use.
     """
 
     first: tuple[IndexArray, ...]
@@ -93,7 +94,7 @@ class TreeShape:
 
     @frozen_property
     def children(self) -> tuple[IntArray, ...]:
-        """Per step the number of each parent's children."""
+        """Per step the number of children of each parent."""
         return tuple(
             np.diff(children, append=len(below))
             for children, below in zip(self.first_children, self.first[1:], strict=True)
@@ -106,12 +107,12 @@ class TreeShape:
 
     @frozen_property
     def leaves(self) -> tuple[IntArray, ...]:
-        """Per depth the number of each node's leaves."""
+        """Per depth the number of leaves of each node."""
         return tuple(np.diff(first, append=self.n) for first in self.first)
 
     @frozen_property
     def siblings(self) -> tuple[Siblings, ...]:
-        """The nodes that branch, by step and number of children."""
+        """The nodes that branch, by step and by number of children."""
         siblings, start = [], 0
         for depth, (k, child) in enumerate(zip(self.children, self.first_children, strict=True)):
             position = start + np.cumsum(k > 1) - 1
@@ -149,7 +150,7 @@ class TreeShape:
         return by_step
 
     def sum_leaves(self, values: AnyArray, depth: int) -> AnyArray:
-        """Sum leaves (..., n) to the nodes of a depth, (..., nodes)."""
+        """Sum values of the leaves (..., n) to the nodes of a depth (..., nodes)."""
         return np.add.reduceat(values, self.first[depth], axis=-1)
 
     def count_nodes(self, level: str) -> int:
@@ -159,7 +160,7 @@ class TreeShape:
         return len(self.first[self.depths[level]])
 
     def find_top_nodes(self, level: str) -> IntArray:
-        """Find the top node of every node of a level that is not above it, shape (nodes,)."""
+        """Find the top node above each node of a level at the top or below, shape (nodes,)."""
         first = self.first[self.depths[level]]
         return np.searchsorted(self.first[0], first, side="right") - 1
 
@@ -173,21 +174,21 @@ class TreeShape:
 def find_tree_shape(
     hierarchy: Attribute, asked: Collection[str], *, most: int = MAX_TOP, top: str | None = None
 ) -> TreeShape:
-    """Find the nodes of the levels asked for.
+    """Find the nodes of the levels that queries use.
 
     Args:
         hierarchy: An attribute that has levels.
         asked: Names of levels; "identity" is the finest, and "total" need not be named.
         most: The most nodes of the top level.
-        top: The top level. By default it is the second finest level asked for, as the leaves below
-            it are identical; where that has more than `most` nodes, the finest of all levels that
-            has no more, or one root of all leaves.
+        top: The top level. By default it is the second finest level in `asked`, since the leaves
+            below it are identical; if this has more than `most` nodes, the finest of all levels
+            with at most `most` nodes, or one root of all leaves.
 
     Returns:
         The tree.
 
     Raises:
-        DomainError: If a name is no level, or the top is below all levels asked for.
+        DomainError: If a name is not a level, or the top is below all levels in `asked`.
     """
     codec = get_codec(hierarchy)
     levels = codec.levels
@@ -223,11 +224,11 @@ def find_tree_shape(
 
 
 def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
-    """Find the levels that a workload asks of an attribute that can be a tree.
+    """Find the levels that a workload uses of an attribute that can be a tree.
 
     Returns:
-        The levels' names; none if the attribute has no levels, no more than LEAST_TREE leaves, or
-        is asked for, or given targets, in other ways than level by level.
+        The levels' names; none if the attribute has no levels or at most LEAST_TREE leaves, or if
+        queries use it other than by levels, or targets vary within a level.
     """
     attribute = get_codec(workload.domain[name])
     if not attribute.levels or attribute.size <= LEAST_TREE:
@@ -247,7 +248,7 @@ def find_tree_levels(workload: Workload, name: str) -> tuple[str, ...]:
 def find_first_cells(attribute: Attribute) -> dict[str, IntArray]:
     """Find the first cell of each node of each level, the coarsest first.
 
-    An attribute without levels is a tree of one: its cells.
+    An attribute without levels has one: its cells.
     """
     codec = get_codec(attribute)
     if not codec.levels:
@@ -256,7 +257,7 @@ def find_first_cells(attribute: Attribute) -> dict[str, IntArray]:
 
 
 def is_tree(workload: Workload, name: str) -> bool:
-    """Tell whether an attribute is asked for level by level, or by its cells, with any targets."""
+    """Tell whether queries use an attribute only by its levels or its cells, with any targets."""
     kinds = ("identity", "total", *get_codec(workload.domain[name]).levels)
     return all(
         factor.kind in kinds
@@ -268,6 +269,6 @@ def is_tree(workload: Workload, name: str) -> bool:
 
 def targets_vary(targets: FloatArray, axis: int) -> bool:
     """Tell whether targets differ along an axis."""
-    # Targets are views that repeat what was asked, however many queries share it.
+    # Targets are views: a value that many queries share is stored once, with stride 0.
     once = targets[tuple(slice(None if step else 1) for step in targets.strides)]
     return bool((once != once.take([0], axis)).any())

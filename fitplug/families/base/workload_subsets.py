@@ -1,4 +1,4 @@
-"""The subsets of a workload: of what its groups ask of the attributes that blocks are made of."""
+"""The subsets of a workload: those of each group's attributes that blocks are made of."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fitplug.numeric import to_positions
 from fitplug.workload import Workload
 
 MAX_PAIRS = 50_000_000
-"""The largest number of pairs of a query group and a block on which its variances depend."""
+"""The most pairs of a query group and a block to which its variances depend."""
 
 MAX_TABLE = 14
-"""The largest number k of attributes of one query group along which blocks are divided. The design
-takes time that is quadratic in the 2^k margins of the group's table."""
+"""The most attributes k of one query group along which blocks are divided. The design takes time
+quadratic in the 2^k margins of the group's table."""
 
 
 def find_workload_subsets(
@@ -34,7 +34,7 @@ def find_workload_subsets(
     attributes = symmetric if split is None else split
     position = {name: i for i, name in enumerate(attributes)}
     groups, domain = workload.groups, workload.domain
-    # The one cell of an attribute without others has no contrasts.
+    # An attribute with one cell has no contrasts.
     members = [
         position[f.attribute]
         if f.kind != "total"

@@ -1,38 +1,37 @@
-"""Certificates of blocks: the nuclear norm is a sum over the blocks, whatever the differences are.
+"""Certificates of blocks: the nuclear norm is a sum over blocks for any set of differences.
 
-Where attributes are symmetric, p and q are taken equal for all that symmetry makes identical, and
-the norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N P_A^1/2 ||_* where P_A sums
-the moments of the differences between neighbours, times their weights p (docs/theory/symmetry.md).
-Of single records P_A = diag(w_A p).
+Where attributes are symmetric, p and q are equal for all cells and queries that symmetry makes
+identical. The norm is the sum over the blocks A of || diag(multiple q / c)^1/2 N P_A^1/2 ||_*,
+where P_A sums the moments of the differences between neighbours, times their weights p
+(docs/theory/symmetry.md). For single records P_A = diag(w_A p).
 
 With budgets s and a weight on the total squared error, p becomes p / s, q / c becomes
-q / c + weight sum q (times the queries that a row stands for), and the same bounds the square root
-of the objective (docs/theory/dual.md)
+q / c + weight sum q (times the queries that a row stands for), and the same norm bounds the square
+root of the objective (docs/theory/dual.md)
 
     max_i (profile_i / s_i) * (max_j (variance_j / c_j) + weight * sum_j variance_j).
 
 **Pairs of cells.** With X = diag(multiple q / c)^1/2 N, P_A = w_A (diag(r) - K_A) over the nodes.
-Here r has the row sums of the weights S_D of all sets D, and |K_A| <= sum_D S_D entry by entry, so
-that K_A' with entries that are off by a relative e of these sums lies between K_A - e diag(r) and
-K_A + e diag(r). If R R' <= P_A in the order of positive semidefinite matrices, then || X R ||_* is
-at most || X P_A^1/2 ||_*, because the square root of matrices keeps this order. Nodes whose column
-of X is zero, such as those of the reference cells of regions, are left out of P_A.
+Here r has the row sums of the weights S_D of all sets D, and |K_A| <= sum_D S_D entrywise. So a
+K_A' whose entries are off by at most e times these sums lies between K_A - e diag(r) and K_A + e
+diag(r). If R R' <= P_A in the order of positive semidefinite matrices, then || X R ||_* is at most
+|| X P_A^1/2 ||_*, because the square root of matrices keeps this order. Nodes whose column of X is
+zero, such as those of the reference cells of regions, are left out of P_A.
 
-R is a Cholesky factor of the computed P with its diagonal lowered by e r. With n rows, and whatever
-order the sums are taken in, |R R' - P| <= gamma_(n+1) |R||R'| entry by entry (Higham, Accuracy and
-Stability of Numerical Algorithms, theorem 10.3), and row i of R has a norm of at most
-(P_ii / (1 - gamma_(n+1)))^1/2 with P_ii <= 2 r_i. So R R' <= P + e r wherever e is at least
-2 n gamma_(n+1) / (1 - gamma_(n+1)). To this the rounding of P itself is added, which is a sum of up
-to `terms` numbers.
+R is a Cholesky factor of the computed P with its diagonal lowered by e r. With n rows, and for any
+order of summation, |R R' - P| <= gamma_(n+1) |R||R'| entry by entry (Higham, Accuracy and Stability
+of Numerical Algorithms, theorem 10.3), and row i of R has a norm of at most (P_ii / (1 -
+gamma_(n+1)))^1/2 with P_ii <= 2 r_i. So R R' <= P + e r whenever e is at least 2 n gamma_(n+1) / (1
+- gamma_(n+1)). The rounding of P itself, a sum of up to `terms` numbers, is added to e.
 
-Where pairs are named, P_A / w_A is the sum of p_v F_v F_v', where F_v has the columns e_d - kappa
-e_d' and (1 - kappa^2)^1/2 e_d', and the norm is that of the columns X F_v p_v^1/2.
+If pairs are named, P_A / w_A is the sum of p_v F_v F_v', where F_v has the columns e_d - kappa e_d'
+and (1 - kappa^2)^1/2 e_d', and the norm is that of the columns X F_v p_v^1/2.
 
-**Persons.** P_A = sum_v p_v M_A(v) (`fitplug.neighbours.persons`) for differences that are named.
-Others can only raise Delta, so it does not matter how many of them there are
-(docs/theory/persons.md). A computed F_A is a factor of P_A but for rounding. Single records are
-differences too: a weight e on each dense cell adds e w_A I to P_A, which covers the rounding if e
-is large enough. The bound is that of these larger weights, and grows with P_A.
+**Persons.** P_A = sum_v p_v M_A(v) (`fitplug.neighbours.persons`) over the named differences. Any
+others can only raise Delta, so their number does not matter (docs/theory/persons.md). A computed
+F_A is a factor of P_A except for rounding. Single records are differences too: a weight e on each
+dense cell adds e w_A I to P_A, which covers the rounding if e is large enough. The bound belongs to
+these larger weights, and grows with P_A.
 """
 
 from __future__ import annotations
@@ -62,23 +61,23 @@ from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma, to_positions, uppe
 S = TypeVar("S", bound=Structure)
 
 _LEAST_WEIGHT = 1e-30
-"""Smaller weights, where the largest is 1, are taken for 0, so that nothing underflows."""
+"""Weights below this, relative to the largest, count as 0, so that nothing underflows."""
 
 _MIXED = 1e-6
-"""The mass of uniform weights that is mixed into weights whose Laplacian is too near singular."""
+"""The mass of uniform weights mixed into weights whose Laplacian is nearly singular."""
 
 
 class BlockCertifier(Certifier[S]):
-    """What certificates of blocks that are summed over have in common."""
+    """The common part of certificates that sum over blocks."""
 
     @abstractmethod
     def lower_norm(self, structure: S, weights: FloatArray, row_weights: FloatArray) -> float:
-        """Bound the nuclear norm of all blocks from below.
+        """Bound the sum of all blocks' nuclear norms from below.
 
         Args:
             structure: The structure.
-            weights: p over the budgets, shape (|V|,).
-            row_weights: q over the targets, shape (rows,).
+            weights: p divided by the budgets, shape (|V|,).
+            row_weights: q divided by the targets, shape (rows,).
 
         Returns:
             The lower bound.
@@ -121,7 +120,7 @@ class MatrixCertifier(BlockCertifier[MatrixStructure]):
 
 
 class OneTierCertifier(BlockCertifier[S]):
-    """What certificates of differences of several records have in common."""
+    """The common part of certificates for differences of several records."""
 
     is_refined = False
 
@@ -165,12 +164,12 @@ class PairCertifier(OneTierCertifier[PairStructure]):
 
 
 class PersonCertifier(OneTierCertifier[PersonStructure]):
-    """The certificate of `PersonStructure`: any weights on differences that are named."""
+    """The certificate of `PersonStructure`, for any weights on its named differences."""
 
     def lower_norm(
         self, structure: PersonStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
-        # The norm of the larger weights, as a norm of the given ones: their masses differ.
+        # The norm is computed for the larger weights, and rescaled to the given weights' mass.
         sets, d = structure.sets, structure.cells
         sets.check_form(structure.person)
         norm, cover = 0.0, 0.0
@@ -192,7 +191,7 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
     """Bound the sum over the blocks of || X V diag(p)^1/2 ||_* from below, for weights p (pairs,).
 
     Raises:
-        LinAlgError: If a moment is too near a singular one.
+        LinAlgError: If a moment is nearly singular.
     """
     total = 0.0
     moments, degrees = structure.sum_moments(p)
@@ -214,7 +213,7 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
 def _lower_named_norm(
     structure: PairStructure, named: RecordSets, p: FloatArray, row_weights: FloatArray
 ) -> float:
-    """Bound the sum over the blocks of || X P_A^1/2 ||_* from below, for pairs that are named."""
+    """Bound the sum over the blocks of || X P_A^1/2 ||_* from below, for named pairs."""
     named, scale = named.take(p > 0), np.sqrt(p[p > 0])
     ends, total = structure.pairs.find_ends(named), 0.0
     blocks, of_blocks = structure.noisy_blocks.tolist(), structure.multiply_ratios(ends.moves)
@@ -233,7 +232,7 @@ def _lower_named_norm(
         left = np.sqrt(1 - ratios * ratios)
         product = np.concatenate([product, (second * left)[:, left > 0]], axis=1)
         # An entry of X carries the roundings of the difference W', and of the weights of up to 14
-        # attributes. Those of the product are no larger than the sizes of both ends, twice.
+        # attributes. The product's roundings are at most twice the sizes of both ends.
         size = math.sqrt(float(error.sum())) * (1 + gamma(error.size + 8))
         ones = np.ones(product.shape[0]), np.ones(product.shape[1])
         norm = sum_nuclear_norms([(product, *ones)])
@@ -247,12 +246,12 @@ def _lower_pair_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, te
 
     Args:
         X: The queries.
-        moment: P as it was computed, shape (n, n).
-        degrees: The sums of the weights whose entries K has, shape (n,).
-        terms: The most numbers that an entry of P is a sum of.
+        moment: P as computed, shape (n, n).
+        degrees: The row sums of the weights in K, shape (n,).
+        terms: The most terms of the sum that gives an entry of P.
 
     Raises:
-        LinAlgError: If P is too near a singular matrix.
+        LinAlgError: If P is nearly singular.
     """
     n = len(moment)
     shift = 2.2 * n * gamma(n + 4) + 4 * gamma(terms)
@@ -261,7 +260,7 @@ def _lower_pair_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, te
     R = cholesky(A, lower=True)
     product = X @ R
     # An entry of X carries the roundings of the difference W', and of the weights of up to 14
-    # attributes, each a product of three numbers that are rounded.
+    # attributes, each a product of three rounded numbers.
     error = float(upper_norm(np.abs(X) @ np.abs(R))) * gamma(n + 128)
     norm = sum_nuclear_norms([(product, np.ones(len(X)), np.ones(n))])
     lost = math.sqrt(min(product.shape)) * error * (1 + gamma(8))
@@ -275,7 +274,7 @@ def sum_moments(
     p: FloatArray,
     d: int,
 ) -> tuple[FloatArray, float]:
-    """Sum p_v M_A(v) over d dense cells, and bound the rounding error of the sum in the 2-norm.
+    """Sum p_v M_A(v), and bound the 2-norm of the sum's rounding error.
 
     Args:
         sets: Differences v.
@@ -300,7 +299,7 @@ def sum_moments(
 
 
 def factor_moment(moment: FloatArray) -> FloatArray:
-    """Factor a matrix P (D, D) as F F' but for a residual, and return F."""
+    """Factor a matrix P (D, D) as F F' except for a residual, and return F."""
     squares, vectors = np.linalg.eigh(moment)
     is_positive = squares > 0
     return np.asarray(vectors[:, is_positive] * np.sqrt(squares[is_positive]))

@@ -1,24 +1,24 @@
 """The certificate of chains: the trace of a square root by quadrature, block by block.
 
-T(p, q) is the sum over the blocks A of w_A^1/2 tr N_A^1/2, where N_A is made of the weights p of
-the chain's cells and of the block's share of q / c. The trace of the resolvent along a chain takes
-linear time and positive operations only. With weights p of the cells,
-N = D^1/2 W' diag(w) W D^1/2 and D = diag(p), the numbers
+T(p, q) is the sum over the blocks A of w_A^1/2 tr N_A^1/2, where N_A combines the weights p of the
+chain's cells with the block's share of q / c. The trace of the resolvent along a chain takes linear
+time, and only operations on positive numbers. With N = D^1/2 W' diag(w) W D^1/2 and D = diag(p),
+the numbers
 
     y_r(t) = w_r D^1/2 (N + t)^-1 D^1/2 w_r'
 
-are posterior variances: those of the prefixes s_j and of the steps x_i of a random walk whose steps
-have prior variances p_i / t, where each prefix, and each step, is observed with the precision of
-its weight. With a_i = p_i / (t + c_i p_i) for the weights c of single cells and w those of
-prefixes, the variance F_j of s_j given what is up to j, and the information I_j on it from what
-comes after, are
+are posterior variances: those of the prefixes s_j and of the steps x_i of a random walk. Its steps
+have prior variances p_i / t, and each prefix and each step is observed with its weight as
+precision. Let a_i = p_i / (t + c_i p_i), with weights c of single cells and w of prefixes. The
+variance F_j of s_j given the observations up to j, and the information I_j on it from later
+observations, are
 
     F_j = P / (1 + w_j P),  P = F_(j-1) + a_j            I_(j-1) = J / (1 + a_j J),  J = I_j + w_j
     prefix: y = F_j / (1 + F_j I_j)
     cell:   y = a_j (1 + F_(j-1) J) / (1 + (a_j + F_(j-1)) J)
 
-Segments of the chain are swept side by side: over a segment, F becomes f + g F / (1 + k F) and I
-becomes k + g I / (1 + f I), with three numbers f, g, k that do not depend on what is outside
+Segments of the chain are swept in parallel: over a segment, F becomes f + g F / (1 + k F) and I
+becomes k + g I / (1 + f I), with three numbers f, g, k that depend on the segment alone
 (docs/theory/chains.md, (C4) to (C8)).
 """
 
@@ -41,19 +41,20 @@ from fitplug.families.chain.shape import ChainStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 _SEGMENTS = 1024
-"""The most segments that are swept side by side."""
+"""The most segments swept in parallel."""
 
 _POLES = 8
-"""The poles that are swept side by side."""
+"""The number of poles swept in parallel."""
 
 
 class ChainSums(NamedTuple):
-    """Sums over the poles, with the quadrature's weights.
+    """Sums over the poles, weighted by the quadrature.
 
     Attributes:
-        prefixes: Of y of each prefix, shape (n,).
-        cells: Of y of each cell, shape (n,).
-        slopes: Of (1 - t y_i / p_i) / p_i of each cell, shape (n,); where p is 0, their limit.
+        prefixes: The sum of y for each prefix, shape (n,).
+        cells: The sum of y for each cell, shape (n,).
+        slopes: The sum of (1 - t y_i / p_i) / p_i for each cell, shape (n,); its limit where p_i is
+            0.
     """
 
     prefixes: FloatArray
@@ -107,7 +108,7 @@ def _divide_chain(n: int) -> tuple[int, int]:
 
 
 def _arrange(x: FloatArray, length: int, segments: int) -> FloatArray:
-    """Arrange the numbers of cells by their place in the segment, shape (length, segments)."""
+    """Arrange the numbers of cells by their place in their segment, shape (length, segments)."""
     padded = np.zeros(length * segments)
     padded[: len(x)] = x
     return np.ascontiguousarray(padded.reshape(segments, length).T)
@@ -123,7 +124,7 @@ def _sweep_segments(
         w: Weights of the prefixes, likewise.
         c: Weights of the single cells, likewise.
         t: The poles, shape (k, 1).
-        weights: Their weights, shape (k,).
+        weights: The poles' weights, shape (k,).
 
     Returns:
         The three sums, shape (3, length, segments).
@@ -159,7 +160,7 @@ def _sweep_segments(
 
 
 def _join_segments(f: FloatArray, g: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Find F at the start of each segment, and I at its end, all of shape (poles, segments)."""
+    """Find F at the start of each segment and I at its end, shape (poles, segments) each."""
     F, information = np.zeros_like(f), np.zeros_like(f)
     for i in range(f.shape[1] - 1):
         before = F[:, i]
@@ -171,8 +172,8 @@ def _join_segments(f: FloatArray, g: FloatArray, k: FloatArray) -> tuple[FloatAr
 
 
 _NEGLIGIBLE = 1e-100
-"""Weights below this part of the largest are taken for zero, which only lowers a bound. Then no
-number of a sweep leaves the range of floats."""
+"""Weights below this share of the largest count as zero, which only lowers a bound. Then all
+numbers of a sweep stay within the range of floats."""
 
 
 class ChainCertifier(Certifier[ChainStructure]):
@@ -218,7 +219,7 @@ def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: F
         return 0.0
     sums = sweep_chain(p, w, c, place_poles(trace, len(p)))
     total = float((w * sums.prefixes + c * sums.cells).sum())
-    # The sums over poles and cells, and what the division by the largest weight rounds.
+    # Roundings of the sums over poles and cells, and of the division by the largest weight.
     error = upper_sweep_error(len(p)) + gamma(len(p) + 256)
     return total * math.sqrt(largest) * (1 - error)
 

@@ -1,11 +1,11 @@
 """Chains: prefixes of one ordered attribute that is too long for a matrix over its cells.
 
-With s_j the count of the cells 0..j of the attribute, the prefixes and the single cells are the
-states and the steps of a chain: the quadratic form of all queries is tridiagonal in s. The
-other attributes are symmetric, and there is a block for each of their subsets A, over the chain's
-n cells. A block has the covariance (A'A)^-1 of nested triangles A on these. Where chains are too
-long for that, all blocks share R T M with diagonal R and M and a Toeplitz matrix T, up to a factor
-(docs/theory/chains.md).
+Let s_j be the count of the attribute's cells 0..j. The prefixes and the single cells are the states
+and the steps of a chain: the quadratic form of all queries is tridiagonal in s. The other
+attributes are symmetric, and there is a block for each of their subsets A, over the chain's n
+cells. A block has the covariance (A'A)^-1 with nested triangles A over these cells. If chains are
+too long for that, all blocks share A = R T M up to a factor, with diagonal R and M and a Toeplitz
+matrix T (docs/theory/chains.md).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to
 from fitplug.workload import Factor, Workload
 
 MAX_CHAIN = 2**21
-"""Most cells of a chain: the design takes some minutes, and the proofs half a minute."""
+"""The most cells of a chain: the design takes some minutes, and the proofs half a minute."""
 
 MAX_BLOCK_CELLS = 2**23
-"""Most cells of all blocks of a chain together."""
+"""The most cells of all blocks of a chain together."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChainRows:
-    """What a query group asks of a chain, row by row.
+    """A query group's rows along a chain.
 
     Attributes:
-        is_prefix: Whether each row is a prefix, and not a single cell, shape (r,).
+        is_prefix: Whether each row is a prefix or else a single cell, shape (r,).
         cells: The last cell of each prefix, and each single cell, shape (r,).
     """
 
@@ -108,7 +108,7 @@ class ChainStructure(Structure):
         return slice(0, 1)
 
     def find_factors(self, group: int) -> dict[int, Factor | None]:
-        """Find what a group asks of each attribute of A_t; the chain's total where it sums it."""
+        """Find a group's factor for each attribute in A_t; the chain's is "total" if summed out."""
         names = self.workload.groups[group].attributes
         if self.chain in names:
             return super().find_factors(group)
@@ -119,7 +119,7 @@ class ChainStructure(Structure):
 
     @frozen_property
     def chain_rows(self) -> tuple[ChainRows, ...]:
-        """What each group asks of the chain; the rows are the structure's, group by group."""
+        """Each group's rows along the chain, in the order of the structure's rows."""
         chain_rows = []
         for g in range(len(self.workload.groups)):
             factor = self.find_factors(g)[self.chain_position]
@@ -129,7 +129,7 @@ class ChainStructure(Structure):
         return tuple(chain_rows)
 
     def gather_weights(self, block: int, row_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gather the weights that a block's prefixes and single cells have together.
+        """Sum the weights of a block's prefixes and single cells over its groups.
 
         Args:
             block: The block.
@@ -156,7 +156,7 @@ class ChainStructure(Structure):
 
 
 def is_chain(workload: Workload, name: str) -> bool:
-    """Tell whether all queries of an attribute are its prefixes, single cells or its total."""
+    """Tell whether queries use an attribute by prefixes, and else only by cells and its total."""
     asks_prefix = False
     for group in workload.groups:
         for factor in group.factors:
@@ -177,13 +177,13 @@ def add_chain(subsets: Subsets, workload: Workload, name: str) -> Subsets:
     """Add a chain to each set of symmetric attributes.
 
     Args:
-        found: The subsets of the groups' symmetric attributes, in the domain's order.
+        subsets: The subsets of the groups' symmetric attributes, in the domain's order.
         workload: The workload.
         name: The attribute of the chain.
 
     Returns:
-        The same blocks, each with the chain among its attributes, which are now indices of all
-        attributes of the workload.
+        The same blocks with the chain added to each, and attributes as indices of all attributes of
+        the workload.
     """
     names = workload.attributes
     at, n = names.index(name), workload.domain[name].size

@@ -1,4 +1,4 @@
-"""The certificate of siblings: the unfolded workload's, as both have the same optimum."""
+"""The certificate of siblings: that of the unfolded workload, which has the same optimum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fitplug.numeric import FloatArray
 
 
 class SiblingCertifier(Certifier[SiblingStructure]):
-    """The certificate of `SiblingStructure`: p is over the parents' cells, q over unfolded rows."""
+    """The certificate of `SiblingStructure`: p is over parents' cells, q over unfolded rows."""
 
     of_unfolded: ClassVar[BlockCertifier[Any]] = MatrixCertifier()
 

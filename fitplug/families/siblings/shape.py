@@ -1,15 +1,16 @@
-"""Siblings: hierarchies whose finest nodes may be exchanged below their parents.
+"""Siblings: hierarchies whose finest nodes may be permuted below their parents.
 
-Let the finest level asked of a hierarchy have targets that do not differ below a *parent*, a node
-of the next level asked, or the root. Then exchanging the children of one parent changes nothing, so
-by convexity the optimal Sigma is any covariance over the parents, and for each parent any
-covariance of the rest times I - J/k for its k children (docs/theory/symmetry.md).
+Let the finest level that queries use of a hierarchy have equal targets below each *parent*, a node
+of the next coarser level that queries use, or the root. Then permuting the children of one parent
+changes nothing. So by convexity the optimal Sigma consists of any covariance over the parents and,
+for each parent, any covariance of the other attributes times I - J/k for its k children
+(docs/theory/symmetry.md).
 
-This is what `MatrixStructure` and, where neighbours replace a record, `PairStructure` say of an
-*unfolded* workload, in which the parents are a dense attribute, and the children of each parent are
-a symmetric attribute of their own. A group that asks for the finest level is divided into one group
-for each parent. A record has a cell of each of these attributes, of which only its own parent's
-matters: no query counts the others.
+The same form comes from `MatrixStructure` and, where neighbours replace a record, `PairStructure`
+for an *unfolded* workload. There the parents are a dense attribute, and the children of each parent
+are a separate symmetric attribute. A group of the finest level is divided into one group for each
+parent. A record has a cell of each of these attributes, but only that of its parent matters: no
+query counts the others.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from fitplug.workload import (
 )
 
 MOST_GROUPS, MOST_ANSWERS = 4000, 2**24
-"""The most groups of an unfolded workload, and the most cells, so that no group need be cut."""
+"""The most groups of an unfolded workload, and the most cells, so that no group must be cut."""
 
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
-    """The finest nodes of a hierarchy that are asked for, and their parents.
+    """The finest nodes of a hierarchy that queries use, and their parents.
 
     Attributes:
         name: The attribute.
-        kinds: The kinds of factors that ask for the finest nodes.
+        kinds: The kinds of factors whose rows are the finest nodes.
         nodes: The node of each leaf, shape (n,).
         starts: The first node of each parent, shape (S,).
-        ends: The node after its last, shape (S,).
+        ends: The node after the last of each parent, shape (S,).
     """
 
     name: str
@@ -73,18 +74,18 @@ class Siblings:
         return self.parents[self.nodes]
 
     def list_children(self) -> list[tuple[str, int, int]]:
-        """List the attributes of children that parents of several have: name, number, parent."""
+        """List the children's attribute of each parent of several: name, size and parent."""
         sizes = (self.ends - self.starts).tolist()
         return [(f"{self.name}#{s}", k, s) for s, k in enumerate(sizes) if k > 1]
 
 
 class Part(NamedTuple):
-    """The part of a group that is a group of the unfolded workload.
+    """A part of a group that is one group of the unfolded workload.
 
     Attributes:
         group: The unfolded group.
-        place: Where its answers are in an array of the group's shape.
-        parents: The parent that it is below, for each axis of finest nodes.
+        place: The place of its answers in an array of the group's shape.
+        parents: The parent of its nodes, for each axis of finest nodes.
     """
 
     group: int
@@ -93,7 +94,7 @@ class Part(NamedTuple):
 
 
 def find_siblings(workload: Workload, name: str) -> Siblings | None:
-    """Find the siblings of an attribute; None if it is no hierarchy, or none are alike."""
+    """Find the siblings of an attribute; None if it is not a hierarchy, or no nodes are alike."""
     codec = get_codec(workload.domain[name])
     if not (codec.levels and is_tree(workload, name)):
         return None
@@ -128,12 +129,12 @@ def find_siblings(workload: Workload, name: str) -> Siblings | None:
 class UnfoldedPairs(PairStructure):
     """An unfolded workload whose neighbours replace a record.
 
-    Of the children of all parents of a hierarchy, a record has those of its own parent. So all are
-    one digit of the sets D, which two cells below different parents do not need.
+    A record's children's attribute is that of its parent. So the children's attributes of one
+    hierarchy share one digit of the sets D, which two cells below different parents do not need.
 
     Attributes:
-        children: For each unfolded hierarchy the attribute of the children of each dense cell's
-            parent, shape (D,), or -1 for an only child.
+        children: For each unfolded hierarchy, the children's attribute of each dense cell's parent,
+            shape (D,), or -1 if the parent has one child.
     """
 
     children: tuple[IntArray, ...] = ()
@@ -157,7 +158,7 @@ class UnfoldedPairs(PairStructure):
         some = next((some for some in self.children if (some == first).any()), None)
         if some is None:
             return numbers[first]
-        # No block of children reads an only child, so its number does not matter.
+        # No block of children uses an only child, so its number does not matter.
         kind = object if isinstance(numbers[first], int) else np.float64
         given = np.array([*numbers, 1], dtype=kind)
         return given[some[self.pairs.cells[nodes]]]
@@ -203,10 +204,11 @@ class SiblingStructure(Structure):
         return {one.name: one for one in self.siblings}
 
     def find_parent(self, attribute: int) -> tuple[str, int | None]:
-        """Find what an attribute of the unfolded blocks is: a hierarchy's children of a parent.
+        """Find the hierarchy and the parent whose children are an attribute of the unfolded blocks.
 
         Returns:
-            The attribute of the workload, and the parent, or None if it is symmetric itself.
+            The attribute of the workload, and the parent, or None if the attribute is symmetric
+            itself.
         """
         if attribute < len(self.symmetric):
             return self.symmetric[attribute], None
@@ -239,7 +241,7 @@ class SiblingStructure(Structure):
 
     @frozen_property
     def unfolded_rows(self) -> IntArray:
-        """The row of the unfolded structure that each row is, shape (rows,)."""
+        """The unfolded structure's row for each row, shape (rows,)."""
         starts, rows = self.unfolded.row_starts, []
         for parts, group in zip(self.parts, self.workload.groups, strict=True):
             axes = [a for a, f in enumerate(group.factors) if f.attribute not in self.symmetric]
@@ -298,11 +300,10 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
     """Unfold the hierarchies of a workload.
 
     Args:
-        matrices: The structure of its optimum over all cells of the attributes that are not
-            symmetric.
+        matrices: The workload's structure over all cells of its asymmetric attributes.
 
     Returns:
-        The structure of the same optimum; None if no nodes are alike, or there are too many groups
+        A structure with the same optimum; None if no nodes are alike, or there are too many groups
         or answers.
     """
     workload, symmetric, others = matrices.workload, matrices.symmetric, matrices.asymmetric
@@ -345,7 +346,7 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
 
 
 def _number_children(unfolded: UnfoldedPairs, siblings: Sequence[Siblings]) -> UnfoldedPairs:
-    """Find the attribute of the children of each dense cell's parent."""
+    """Add the children's attribute of each dense cell's parent."""
     shape, places = get_shape(unfolded.workload.domain, unfolded.dense), unfolded.block_attributes
     children = []
     for one in siblings:

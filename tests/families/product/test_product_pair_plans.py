@@ -13,7 +13,7 @@ import fitplug as fp
 from fitplug.families import Objective, analyse_structure, certify_bound
 from fitplug.families.blocks.shape import pairs as pair_blocks
 from fitplug.families.product.certificate.product_duals import PairWeights
-from fitplug.families.product.certificate.products import ProductPairCertifier, pack_pair_duals
+from fitplug.families.product.certificate.products import ProductPairCertifier, pack_duals
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.files import write_with_digest
 from fitplug.testing.plans import find_least_cost, measure_cost
@@ -87,7 +87,7 @@ def check_claims(workload, unit, rng):
     assert plan.lower_bound <= least * (1 + ACCURACY)
     assert plan.privacy_cost >= least * (1 - ACCURACY)
     for _ in range(10):
-        duals = pack_pair_duals(draw_duals(plan, rng))
+        duals = pack_duals(draw_duals(plan, rng))
         assert certify_bound(plan.strategy.structure, Objective(), 1.0, duals) <= least * (
             1 + ACCURACY
         )

@@ -1,11 +1,11 @@
-"""The optimum where neighbours differ in too many ways to list: differences are added as needed.
+"""Column generation: the optimum where differences between neighbours are too many to list.
 
-The dual has a weight p_v for each difference v that is named: persons with several records
+The dual has a weight p_v for each named difference v: persons with several records
 (`fitplug.neighbours.persons`), or moves of a record along some of many attributes
-(`fitplug.neighbours.move_costs`). There may be more differences than can be listed, but the optimum
-has positive weights on a few. So the problem is solved with some differences. Then costly ones of
-its covariance are found, which join the others until none of them costs more than those do. The
-lower bound of each of these solves is one for all differences.
+(`fitplug.neighbours.move_costs`). There may be more differences than can be listed, but few have
+positive weights at the optimum. So the problem is solved with a few differences. Then costly
+differences at the solution's covariance are found and added, until no difference costs more than
+the named ones. The lower bound of each solve holds for all differences.
 
 See docs/theory/persons.md and docs/theory/units.md.
 """
@@ -40,26 +40,26 @@ from fitplug.solve import (
 )
 
 _ROUNDS = 120
-"""The most times that differences are added."""
+"""The most rounds in which differences are added."""
 
 _COARSE = 0.02
-"""The gap of the first solve. Those after it are solved to a part of the gap that is left."""
+"""The tolerance of the first solve. Later solves aim at a fraction of the remaining gap."""
 
 _TARGET = 0.99
-"""The part of the tolerance that is aimed at: bounds on the cost may be rounded up slightly."""
+"""The share of the tolerance to aim at, since bounds on the cost may be rounded up slightly."""
 
 _ROUNDING = 1e-9
-"""By how much a cost is larger than one that was found, relatively, if it is not rounding."""
+"""The relative excess over the largest cost found so far that is more than rounding."""
 
 _CHOOSING, _CHOICES = 100, 4
-"""The most iterations, and the most solves, that each share of the first differences is given."""
+"""The most iterations per solve, and the most solves, for each share of `first_shares`."""
 
 _NEW_SHARE = 0.1
-"""The part of all weight that new differences begin with."""
+"""The share of all weight with which new differences start."""
 
 
 class Costs(Protocol):
-    """What differences cost at some precisions of the blocks."""
+    """The costs of differences at given precisions of the blocks."""
 
     def compute_costs(self, sets: RecordSets) -> AnyArray:
         """Compute the costs of differences, shape (v,)."""
@@ -70,20 +70,19 @@ N = TypeVar("N", MoveStructure, PairStructure, PersonStructure)
 
 
 class ColumnProblem(ABC, Generic[N, C]):
-    """A design with dual weights on differences that are named.
+    """A design problem with dual weights on named differences.
 
     Attributes:
-        bound_margin: How far below the proven lower bound a plan's claim is, relatively.
-        least_share: Differences of less weight than this part of the largest are left out again.
-        parts: The parts of a new precision in the mixtures with the best one that are tried.
-        work_per_iteration: The most floating-point operations, on average over the iterations that
-            are allowed; searches count.
-        first_shares: Shares of all weight that the first differences are given at the end, one
-            after another, while the bound on the cost is above the largest cost that was found.
-            Where few differences have weight, many precisions are optimal, and most of them allow
-            no tight bound on the costs of other differences. The wanted one makes the first
-            differences cost least. Without it, prefixes of 60 days with a row a day cost 47%
-            more rho.
+        bound_margin: The relative margin of a plan's claim below the proven lower bound.
+        least_share: Differences with less than this share of the largest weight are dropped again.
+        parts: The shares of a new precision to try in mixtures with the best one.
+        work_per_iteration: The most floating-point operations per allowed iteration on average,
+            searches included.
+        first_shares: Shares of all weight to give to the first differences at the end, tried in
+            this order while the bound on the cost is above the largest cost found. If few
+            differences have weight, many precisions are optimal, but most of them allow no tight
+            bound on the costs of other differences. The right one minimises the cost of the first
+            differences. Without it, prefixes of 60 days with a row a day cost 47% more rho.
         structure: The structure.
     """
 
@@ -96,24 +95,24 @@ class ColumnProblem(ABC, Generic[N, C]):
 
     @property
     def most(self) -> int:
-        """The most differences that have weights."""
+        """The most differences that may have weights."""
         return 2**62
 
     @property
     def search_work(self) -> float:
-        """About the floating-point operations of `find_costly`."""
+        """The approximate floating-point operations of `find_costly`."""
         return 0.0
 
     def estimate_work(self, sets: RecordSets) -> float:
-        """Estimate the floating-point operations of an iteration with weights on some differences.
+        """Estimate the floating-point operations of an iteration with weights on `sets`.
 
-        They are 0 where they are not limited.
+        The estimate is 0 if work is not limited.
         """
         return 0.0
 
     @abstractmethod
     def list_first(self) -> RecordSets:
-        """List the differences to begin with."""
+        """List the differences to start with."""
 
     @abstractmethod
     def solve(
@@ -123,12 +122,12 @@ class ColumnProblem(ABC, Generic[N, C]):
         start: tuple[FloatArray, FloatArray] | None,
         simplices: Sequence[Simplex] | None = None,
     ) -> Solution:
-        """Solve the dual with weights on some differences, as `solve_dual` does."""
+        """Solve the dual with weights on `sets`, as `solve_dual` does."""
 
     def mix_precisions(
         self, first: Sequence[FloatArray], second: Sequence[FloatArray], part: float
     ) -> tuple[FloatArray, ...]:
-        """Compute the whiteners of precisions between two others, with a part < 1 of the first."""
+        """Compute whiteners of the mixture part * first + (1 - part) * second of precisions."""
         return tuple(
             cholesky(part * a.T @ a + (1 - part) * b.T @ b)
             for a, b in zip(first, second, strict=True)
@@ -136,34 +135,36 @@ class ColumnProblem(ABC, Generic[N, C]):
 
     @abstractmethod
     def measure(self, whiteners: Sequence[FloatArray]) -> C:
-        """Compute what differences cost."""
+        """Prepare the costs of differences at the precisions of some whiteners."""
 
     @abstractmethod
     def find_costly(self, costs: C, sets: RecordSets, p: FloatArray, upper: float) -> RecordSets:
-        """Find costly differences other than those that are named.
+        """Find costly differences in addition to the named ones.
 
         Args:
-            costs: What differences cost.
-            sets: The differences that are named.
-            p: Their weights.
-            upper: A search may take long if no difference costs more than the square of this.
+            costs: The costs of differences.
+            sets: The named differences.
+            p: The weights of the named differences.
+            upper: The square root of a cost; a longer search pays off only if no named or found
+                difference costs more.
         """
 
     @abstractmethod
     def upper_cost(self, costs: C) -> tuple[float, RecordSets | None]:
-        """Bound the cost of all differences from above, and return costly ones that are met."""
+        """Bound the cost of all differences from above; return costly ones met on the way, if
+        any."""
 
     @abstractmethod
     def make_real_blocks(
         self, structure: N, whiteners: Sequence[FloatArray], options: Options
     ) -> Sequence[RealBlocks]:
-        """Make the real strategies, with their bases, for a structure that names differences."""
+        """Build the real strategies and their bases for a structure with named differences."""
 
 
 def design_columns(
     problem: ColumnProblem[N, C], objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Minimise the privacy cost at the targets, for differences that are too many to list.
+    """Minimise the privacy cost at the targets, for differences too many to list.
 
     The arguments after the first are those of `fitplug.families.designs.find_design`.
 
@@ -191,7 +192,7 @@ def design_columns(
         if solution.lower > lower:
             lower, best_weights = solution.lower, (sets, solution.p, solution.q)
         violated = []
-        # All covariances between the new one and the best one meet the targets as well.
+        # Mixtures of the new covariance and the best one meet the targets as well.
         for part in problem.parts if best else (1.0,):
             whiteners = solution.whiteners
             if part < 1:
@@ -199,7 +200,7 @@ def design_columns(
             costs = problem.measure(whiteners)
             costly = problem.find_costly(costs, sets, solution.p, upper)
             squares = costs.compute_costs(costly)
-            # A search may miss a difference that is known.
+            # A search may miss a difference that is already named.
             reached = math.sqrt(max(squares.max(), costs.compute_costs(sets).max()))
             violated.append(costly.take(squares > solution.lower**2 * (1 + options.tolerance / 4)))
             if reached < upper:
@@ -252,21 +253,21 @@ def _choose_provable(
     upper: float,
     options: Options,
 ) -> tuple[tuple[FloatArray, ...], float]:
-    """Choose precisions whose cost can be bounded, by shares of weight of the first differences.
+    """Choose precisions whose cost can be bounded, by giving weight to the first differences.
 
-    With such a share s, the dual's optimum minimises (1 - s) times the largest cost of all
-    differences plus s times that of the first ones (D19).
+    With share s, the dual's optimum minimises (1 - s) times the largest cost of all differences
+    plus s times the largest of the first ones (D19).
 
     Args:
         problem: The problem.
-        weights: The differences that are named, and the best dual weights of them and of queries.
-        whiteners: The best ones.
-        largest: The bound on the cost of all differences at these.
-        upper: The square root of the largest cost that was found there.
+        weights: The named differences, and the best dual weights of them and of the queries.
+        whiteners: The best whiteners so far.
+        largest: The bound on the cost of all differences at these whiteners.
+        upper: The square root of the largest cost found there.
         options: How to solve.
 
     Returns:
-        Whiteners, and the bound on the cost of all differences.
+        The chosen whiteners, and the bound on the cost of all differences at these.
     """
     first = problem.list_first()
     limits = replace(

@@ -32,8 +32,8 @@ class FactoredRows:
 
     Attributes:
         shape: The sizes n_a of the attributes.
-        factors: Of each group F_a of each attribute, shape (r_a, n_a).
-        places: Of each group its row for each tuple of rows of its factors, in one row of numbers.
+        factors: For each group, F_a of each attribute, shape (r_a, n_a).
+        places: For each group, the row of each tuple of rows of its factors, flattened.
     """
 
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class FactoredRows:
         moment = np.empty((self.count, self.count))
         for t, u in self._list_pairs():
             pairs = list(zip(self.factors[t], self.factors[u], strict=True))
-            # What shrinks the most comes first.
+            # Contract first along the attributes that shrink the array most.
             growth = [len(F) * len(G) / n for (F, G), n in zip(pairs, self.shape, strict=True)]
             order = np.argsort(growth, kind="stable")
             x = p.reshape(self.shape).transpose(order)

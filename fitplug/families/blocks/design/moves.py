@@ -1,6 +1,6 @@
-"""The optimum where a record moves along the attributes: all moves have weights, or some.
+"""The optimum where a record moves along attributes: all moves have weights, or only some.
 
-The dual has a weight for each move that is named, and P_A = sum_D p_D c_A(D) in block A
+The dual has a weight for each named move, and P_A = sum_D p_D c_A(D) in block A
 (docs/theory/units.md, (U9)).
 """
 
@@ -36,18 +36,18 @@ from fitplug.solve import (
 )
 
 _LEAST_SHARE = 1e-7
-"""Moves of less weight than this are left out again."""
+"""Moves with less than this share of the largest weight are dropped again."""
 
 _MOST_ENTRIES = 40_000_000
 """The most pairs of a block and a move."""
 
 _DRAWN = 12
-"""How many starts of a search for moves are drawn, by a generator with a fixed seed."""
+"""The number of random starts of a search for moves; the generator has a fixed seed."""
 
 
 @dataclass(frozen=True, eq=False)
 class _CostsInUnits:
-    """The costs of moves, in units in which all weights are integers."""
+    """The costs of moves, in a unit that makes all weights integers."""
 
     costs: MoveCosts
     unit: float
@@ -58,13 +58,13 @@ class _CostsInUnits:
 
 @dataclass(frozen=True, eq=False)
 class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
-    """Blocks that are numbers, and the queries that they add noise to, for moves of a record.
+    """The problem for moves of a record: blocks that are numbers, and queries with noise.
 
     Attributes:
         rows: The queries that public totals do not answer.
-        incidence: Their variances over targets are incidence @ z, for the noise z of the noisy
-            blocks.
-        generator: Draws starts of searches.
+        incidence: The matrix that maps the variances of the noisy blocks to the queries' variances
+            over targets.
+        generator: Draws the random starts of searches.
     """
 
     structure: MoveStructure
@@ -76,7 +76,7 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
 
     @classmethod
     def select(cls, structure: MoveStructure) -> MoveProblem:
-        """Select the noisy blocks of a structure, and the queries that they are part of."""
+        """Select the noisy blocks of a structure, and the queries to which they contribute."""
         of_targets = csr_array(structure.incidence / structure.targets[:, None])
         incidence = of_targets[:, structure.noisy_blocks]
         rows = np.flatnonzero(incidence.sum(axis=1))
@@ -105,15 +105,15 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
         start: tuple[FloatArray, FloatArray] | None = None,
         simplices: Sequence[Simplex] | None = None,
     ) -> Solution:
-        """Solve the dual with weights on some moves.
+        """Solve the dual with weights on given moves.
 
         Args:
-            multiples: c_A(D) of each noisy block and each of these moves, shape (blocks, v).
+            multiples: c_A(D) of each noisy block and each move, shape (blocks, v).
             options: How to solve.
             start: Positive weights of the moves and of `rows` to begin from.
 
         Returns:
-            The solution, in which queries that public totals answer have the weight 0.
+            The solution. Queries that public totals answer have weight 0.
 
         Raises:
             DesignError: If floating point cannot evaluate the dual.
@@ -151,7 +151,7 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
     def find_costly(
         self, costs: _CostsInUnits, sets: RecordSets, p: FloatArray, upper: float
     ) -> RecordSets:
-        # Some searches begin from moves along about a tenth to all of the attributes.
+        # Some searches start from random moves along a tenth to all of the attributes.
         parts, m = np.linspace(0.1, 1.0, _DRAWN), len(self.structure.free)
         drawn = [self.generator.random(m) < part for part in parts]
         starts = [*costs.costs.list_starts(), *drawn]
@@ -168,7 +168,7 @@ class MoveProblem(ColumnProblem[MoveStructure, _CostsInUnits]):
         return [share_basis(structure, whiteners[0])]
 
     def list_first(self) -> RecordSets:
-        """List the first moves, and those along one attribute if blocks have no cost otherwise."""
+        """List the first moves; add moves along single attributes if some block has no cost."""
         m = len(self.structure.free)
         sets = name_moves(list_first_moves(m))
         if (replace(self.structure, named=sets).multiples.max(axis=1) > 0).all():

@@ -1,10 +1,6 @@
-"""The optimum of a workload: of all blocks and components of its structure together.
+"""The optimum of a workload, over all blocks and components of its structure together.
 
-A block's part of the problem that the solvers see is in docs/theory/symmetry.md. Where neighbours
-replace a record, the dual is that of `fitplug.solve.dual` with P = B V diag(p) V' B' in each block,
-where V has a column e_i - e_j for each pair. V is not written down: V diag(p) V' comes from the
-Laplacians of the weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of all pairs
-from the blocks' G = B' S^-1 B (docs/theory/units.md).
+docs/theory/symmetry.md shows how a block enters the solvers' problem.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ from scipy.sparse import csr_array
 from fitplug.certify import Tiers, make_one_tier
 from fitplug.families.base.family import CLAIM_MARGIN, PRODUCT_BOUND_MARGIN, Design, Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.design.factored_rows import FactoredRows
 from fitplug.families.blocks.design.rounding import (
     RealBlocks,
@@ -50,14 +45,14 @@ from fitplug.solve import (
 )
 
 _MANY_CELLS = 4096
-"""The most dense cells over which the rows of a block are written out in each iteration."""
+"""The most dense cells for which each iteration writes out a block's rows."""
 
 _ITERATING, _FEWEST = 5e12, 20
-"""Floating-point operations, about a minute of work, after which the iteration ends, and the number
-of iterations that are made whatever they take: these bring the gap of Delta to about 1%."""
+"""The floating-point operations, about a minute of work, after which the iteration ends, and the
+fewest iterations, which bring the gap of Delta to about 1%."""
 
 _REFINING = 1e12
-"""Floating-point operations after which no component is refined."""
+"""The floating-point operations after which no further component is refined."""
 
 
 def design_matrices(
@@ -71,7 +66,7 @@ def design_matrices(
         WorkloadError: If the rank of a block cannot be decided.
         DesignError: If floating point cannot evaluate the dual, or integers have no room.
     """
-    # A total error couples all queries, and so do the soft maxima of the paper's own solver.
+    # A total error couples all queries, as do the soft maxima of the paper's solver.
     is_coupled = len(structure.blocks) > 1 or objective.weight or options.solver == "sm2"
     solve = _solve_matrices if is_coupled else _solve_components
     if structure.cells > _MANY_CELLS and objective.plain and options.solver == "dual":
@@ -79,20 +74,30 @@ def design_matrices(
     if structure.has_numbers and options.solver == "dual":
         solve = _solve_numbers
     real_blocks, solution, tiers = solve(structure, objective, options)
-    return _round_optimum(structure, objective, real_blocks, solution, tiers, options, loss)
+    strategy = round_blocks(
+        structure, real_blocks, objective=objective, upper=solution.upper, loss=loss
+    )
+    return Design(
+        strategy=strategy,
+        duals=Duals(solution.p, solution.q),
+        bound_margin=CLAIM_MARGIN,
+        tiers=tiers.include_costly(strategy.column_squares > 0),
+        iterations=solution.iterations,
+        ended=explain_end(solution, options),
+    )
 
 
 def reduce_blocks(
     structure: MatrixStructure, budgets: FloatArray | None = None
 ) -> tuple[list[Block], list[IndexArray]]:
-    """Reduce the noisy blocks, which are matrices, to what the solvers see of them.
+    """Reduce the noisy blocks, which are matrices, to the solvers' form.
 
     Args:
         structure: The structure of a workload.
         budgets: The largest profile allowed for each cell, shape (D,), or None.
 
     Returns:
-        The blocks, and for each of them k linearly independent rows of its matrix.
+        The blocks, and for each block the indices of k linearly independent rows of its matrix.
 
     Raises:
         WorkloadError: If the rank of a block cannot be decided.
@@ -114,29 +119,6 @@ def reduce_blocks(
     return blocks, independent
 
 
-def _round_optimum(
-    structure: Structure,
-    objective: Objective,
-    real_blocks: Sequence[RealBlocks],
-    solution: Solution,
-    tiers: Tiers,
-    options: Options,
-    loss: float,
-) -> Design:
-    """Round an optimum to integers."""
-    strategy = round_blocks(
-        structure, real_blocks, objective=objective, upper=solution.upper, loss=loss
-    )
-    return Design(
-        strategy=strategy,
-        duals=Duals(solution.p, solution.q),
-        bound_margin=CLAIM_MARGIN,
-        tiers=tiers.include_costly(strategy.column_squares > 0),
-        iterations=solution.iterations,
-        ended=explain_end(solution, options),
-    )
-
-
 def round_one_tier(
     structure: PairStructure,
     objective: Objective,
@@ -145,7 +127,7 @@ def round_one_tier(
     options: Options,
     loss: float,
 ) -> Design:
-    """Round an optimum that is not refined to integers."""
+    """Round an unrefined optimum to integers."""
     return Design.in_one_tier(
         round_blocks(structure, real_blocks, objective=objective, upper=solution.upper, loss=loss),
         Duals(solution.p, solution.q),
@@ -158,7 +140,7 @@ def round_one_tier(
 def _solve_numbers(
     structure: MatrixStructure, objective: Objective, options: Options
 ) -> tuple[list[RealBlocks], Solution, Tiers]:
-    """Solve all blocks together, where they are numbers; there is one cell."""
+    """Solve all blocks together, where each is a number: there is only one cell."""
     incidence = csr_array(structure.incidence / structure.targets[:, None])
     multiples = structure.subsets.profile_multiples[:, None]
     if objective.budgets is not None:
@@ -192,7 +174,11 @@ def _solve_matrices(
         for block, multiple in zip(blocks, multiples, strict=True)
     ]
     problem = Problem(structure.cells, structure.rows, tuple(scaled))
-    solution, tiers = _solve_coupled(problem, structure, objective, options)
+    if objective.weight:
+        fixed_weights = objective.weight * structure.targets * structure.repeats
+        problem = replace(problem, fixed_weights=fixed_weights)
+    refining = 0.0 if objective.weight or options.solver != "dual" else _REFINING
+    solution, tiers, _ = _solve(problem, refining, options)
     reals = [
         whitener @ block.basis * unscaled / math.sqrt(multiple)
         for block, whitener, multiple in zip(scaled, solution.whiteners, multiples, strict=True)
@@ -203,7 +189,7 @@ def _solve_matrices(
 def _solve_factored(
     structure: MatrixStructure, objective: Objective, options: Options
 ) -> tuple[list[RealBlocks], Solution, Tiers]:
-    """Solve all blocks together, over far more cells than dimensions; nothing is refined."""
+    """Solve all blocks together, for far more cells than dimensions; nothing is refined."""
     factored = [FactoredRows.of_block(structure, b) for b in range(len(structure.blocks))]
     if options.periods is not None or None in factored:
         return _solve_matrices(structure, objective, options)
@@ -211,7 +197,7 @@ def _solve_factored(
     weights = structure.subsets.profile_multiples.tolist()
     blocks, mixings = [], []
     for number, (block, chosen) in enumerate(zip(reduced, independent, strict=True)):
-        # The basis is independent rows over the roots of their targets: its moments are a part of
+        # The basis has independent rows over the roots of their targets, so its moments are among
         # those of all rows.
         mixing = block.representation[chosen]
         representation = np.asarray(np.linalg.solve(mixing.T, block.representation.T).T, float)
@@ -252,7 +238,7 @@ def _solve_factored(
 def _solve_components(
     structure: MatrixStructure, objective: Objective, options: Options
 ) -> tuple[list[RealBlocks], Solution, Tiers]:
-    """Solve sets of queries of one block that share no cells one by one."""
+    """Solve the components of one block, sets of queries that share no cells, one by one."""
     budgets, (queries,) = objective.budgets, structure.gather_all_queries()
     targets, matrix = structure.targets, queries.matrix
     scaled = matrix if budgets is None else matrix / np.sqrt(budgets)
@@ -280,20 +266,8 @@ def _solve_components(
     return real_blocks, joined, merge_tiers(matrix.shape, components, options.tolerance)
 
 
-def _solve_coupled(
-    problem: Problem, structure: Structure, objective: Objective, options: Options
-) -> tuple[Solution, Tiers]:
-    """Solve all blocks together. The profile is refined unless the total error has a weight."""
-    if objective.weight:
-        fixed_weights = objective.weight * structure.targets * structure.repeats
-        problem = replace(problem, fixed_weights=fixed_weights)
-    refining = 0.0 if objective.weight or options.solver != "dual" else _REFINING
-    solution, tiers, _ = _solve(problem, refining, options)
-    return solution, tiers
-
-
 def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solution, Tiers, float]:
-    """Solve, and refine with at most so many operations; the last result is how many were used."""
+    """Solve, and refine with at most `refining` operations; the last result is those used."""
     work = _estimate_work(problem)
     most = options.max_iterations
     if options.solver == "dual":
@@ -325,7 +299,7 @@ def _estimate_work(problem: Problem) -> float:
 
 
 def _offset_progress(options: Options, done: int) -> Options:
-    """Return options whose progress counts the iterations that were done before."""
+    """Return options whose progress includes the `done` earlier iterations."""
     report = options.progress
     if report is None or not done:
         return options

@@ -1,14 +1,14 @@
-"""The optimum where a record moves between cells: all classes of pairs have weights, or some.
+"""The optimum where a record moves between cells: all pairs have weights, or only some.
 
 The dual is that of `fitplug.solve.dual` with P = B V diag(p) V' B' in each block, where V has a
-column e_i - e_j for each pair. V is not written down: V diag(p) V' comes from the Laplacians of the
-weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of the pairs from the blocks'
-G = B' S^-1 B (docs/theory/units.md).
+column e_i - e_j for each class of pairs. V is never formed: V diag(p) V' comes from the Laplacians
+of the weights of each set D, and the profile (e_i - e_j)' G (e_i - e_j) of the pairs from the
+blocks' G = B' S^-1 B (docs/theory/units.md).
 
-Where all classes are too many, some have weights, and costly ones join them. A search takes cells
-that have much weight, and cells that are drawn, and for each of them the cells that are farthest
-from it where the distance is what the move costs. Laplacians of few pairs are sparse, so that an
-iteration takes time by the cells that are in a pair.
+If there are too many classes, only some have weights, and costly ones join them. A search starts
+from cells with large weights and from cells drawn at random, and finds the cells farthest from
+each, with a move's cost as the distance. Laplacians of few pairs are sparse, so an iteration takes
+time in proportion to the cells in pairs.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ from fitplug.solve import (
 )
 
 _WORK, _ITERATIONS = 3e12, 2000
-"""The floating-point operations, less than a minute of work, if so many iterations are allowed."""
+"""The floating-point operations (less than a minute of work) for this many iterations."""
 
 _OF_PAIR, _OF_COST = 400, 2000
-"""What takes as long as a number of a pair in an iteration, which is gathered, and as a cost in a
-search, which is compared: so many floating-point operations of products of matrices."""
+"""Operations of matrix products that take as long as gathering one number of a pair in an
+iteration, and as comparing one cost in a search."""
 
 _SOLVE = 60
 """The most iterations between two searches for pairs."""
 
 _LEAST_SHARE = 1e-6
-"""Pairs of less weight than this part of the largest are left out again."""
+"""Pairs with less than this share of the largest weight are dropped again."""
 
 _SPARE = 2
-"""The cells that are drawn for the first pairs, as a multiple of the dimensions of a block."""
+"""The random cells for the first pairs, as a multiple of the dimensions of a block."""
 
 _FIRST_PARTNERS, _PARTNERS = 4, 3
-"""The partners of each cell in the first pairs, and the farthest ones that a search names."""
+"""The partners of each cell in the first pairs, and in the pairs that a search returns."""
 
 _SEARCHED = 4e10
 """The floating-point operations of a search for pairs."""
 
 _MOST_WEIGHTS = 20_000_000
-"""The most products of a pair and a query, which the certificate has a number for."""
+"""The most combinations of a pair and a query: the certificate has a number for each."""
 
 _CHUNK = 4096
-"""The pairs whose products are computed at once."""
+"""The number of pairs whose products are computed at once."""
 
 _RANK = 1e-8
-"""Columns whose rest is smaller than this part of the largest column are combinations."""
+"""A column depends on others if its residual is below this share of the largest column."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairCosts:
-    """What pairs cost, from products of the columns of the blocks.
+    """The costs of pairs, from products of the blocks' columns.
 
     Attributes:
         structure: The structure.
-        columns: w_A^1/2 F^-1 B of each noisy block at the nodes, shape (N, k).
+        columns: The transpose of w_A^1/2 F^-1 B at the nodes for each noisy block, shape (N, k).
     """
 
     structure: PairStructure
@@ -94,7 +94,7 @@ class PairCosts:
         return costs
 
     def search(self, nodes: IndexArray, most: int) -> tuple[RecordSets, FloatArray]:
-        """Find for each of some nodes the nodes to which a move costs the most.
+        """For each of some nodes, find the nodes to which a move costs the most.
 
         Args:
             nodes: The nodes, shape (n,), ascending.
@@ -128,14 +128,14 @@ class PairCosts:
 
 @dataclass(frozen=True, eq=False)
 class PairProblem(ColumnProblem[PairStructure, PairCosts]):
-    """Blocks that are matrices over nodes, and the pairs of these between which a record moves.
+    """The problem for moves between cells: blocks that are matrices over nodes.
 
     Attributes:
         blocks: The noisy blocks, whose bases have a column for each node.
         multiples: w_A of each block.
-        independent: For each block k independent rows of its matrix.
+        independent: For each block, the indices of k independent rows of its matrix.
         rows: The queries that public totals do not answer.
-        generator: Draws nodes.
+        generator: Draws random nodes.
     """
 
     structure: PairStructure
@@ -250,7 +250,7 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
         return more.append(named).leave_out()
 
     def upper_cost(self, costs: PairCosts) -> tuple[float, RecordSets | None]:
-        """Compute the largest cost of all pairs, but for rounding, and name costly ones."""
+        """Compute the largest cost of all pairs, up to rounding, and name costly pairs."""
         sets, squares = costs.search(np.arange(self.structure.pairs.nodes), 1)
         return float(squares[0]), sets
 
@@ -265,11 +265,11 @@ class PairProblem(ColumnProblem[PairStructure, PairCosts]):
         return choose_bases(structure, reals, self.independent)
 
     def list_first(self) -> RecordSets:
-        """List pairs of which each block's differences are combinations, and some that are drawn.
+        """List pairs that span each block's differences, and some random pairs.
 
-        In a block with public totals, independent columns are those of moves from the reference
-        cell. In another block a move along one attribute of the block, with no other change, is a
-        multiple of the column of its cell.
+        In a block with public totals, moves from the reference cell have independent columns. In
+        any other block, a move along one of its attributes with no other change is a multiple of
+        its cell's column.
         """
         structure, pairs = self.structure, self.structure.pairs
         m, n = len(structure.movable), pairs.nodes
@@ -316,11 +316,11 @@ def design_pairs(
 def _design_all_pairs(
     problem: PairProblem, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Minimise the privacy cost at the targets, where all classes have weights."""
+    """Minimise the privacy cost at the targets, with weights on all classes of pairs."""
     structure, pairs = problem.structure, problem.structure.pairs
     same, other = structure.list_ratios()
     blocks = problem.blocks
-    # Most blocks of children read few nodes.
+    # Most blocks of children use few nodes.
     read = [np.flatnonzero(block.basis.any(axis=0)) for block in blocks]
     parts: list[Any] = [
         (place, *np.ix_(nodes, nodes)) for place, nodes in zip(structure.places, read, strict=True)
@@ -358,7 +358,7 @@ def _design_all_pairs(
 
 
 def _measure_pairs(columns: FloatArray, ends: PairEnds, ratios: FloatArray) -> FloatArray:
-    """Compute |a_i|^2 + |a_j|^2 - 2 ratio a_i'a_j of pairs, for columns (N, k) of nodes, (v,)."""
+    """Compute |a_i|^2 + |a_j|^2 - 2 ratio a_i'a_j per pair, (v,), for nodes' columns (N, k)."""
     squares, costs = (columns * columns).sum(axis=1), np.empty(len(ratios))
     for start in range(0, len(costs), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -369,7 +369,7 @@ def _measure_pairs(columns: FloatArray, ends: PairEnds, ratios: FloatArray) -> F
 
 
 def _choose_spanning(B: FloatArray, order: IndexArray) -> IndexArray:
-    """Choose columns of B (k, N) that span its rank, from few columns if these have it."""
+    """Choose columns that span the columns of B (k, N), the first in `order` if they suffice."""
     rank, chosen, rest = np.zeros((len(B), 0)), [], B
     order = order[np.abs(B).sum(axis=0)[order] > 0]
     unit = float(np.sqrt((B * B).sum(axis=0)).max())
@@ -387,5 +387,5 @@ def _choose_spanning(B: FloatArray, order: IndexArray) -> IndexArray:
 
 
 def _lie_within(nodes: IndexArray, region: slice) -> BoolArray:
-    """Tell which nodes are of a region."""
+    """Tell which nodes lie in a region."""
     return np.asarray((nodes >= region.start) & (nodes < region.stop))

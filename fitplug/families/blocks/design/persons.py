@@ -1,10 +1,10 @@
-"""The optimum for a person with several records: the dual's moments, and costly persons.
+"""The optimum for a person with several records: the dual's moments, and costly differences.
 
-In block A the dual has P_A = B M_A B' with M_A = sum_v p_v M_A(v) over the persons v that are named
+In block A the dual has P_A = B M_A B' with M_A = sum_v p_v M_A(v) over the named persons v
 (`fitplug.neighbours.persons`, docs/theory/persons.md), and the profile tr(M_A(v) B' S_A^-1 B),
-summed over the blocks. A person's M_A(v) has at most k^2 entries. So where there are many cells and
-few records, both are sums over the pairs of each person's records. Where a person may have records
-in most cells, they are products with columns F_v of F_v F_v' = M_A(v).
+summed over the blocks. A person's M_A(v) has at most k^2 entries. So with many cells and few
+records, both are computed as sums over the pairs of each person's records. If a person may have
+records in most cells, both are products with F_v, where F_v F_v' = M_A(v).
 """
 
 from __future__ import annotations
@@ -45,23 +45,24 @@ from fitplug.solve import (
 )
 
 _SEARCHES, _CELLS_SEARCHED = 8, 300
-"""From how many single records a costly person is searched, and for how many one who has it."""
+"""The number of single records from which searches for costly persons start, and the number of
+records for which a costly person who has the record is searched."""
 
 _SPREAD = 1.0
-"""By which part of the excess over the lower bound these may favour different records."""
+"""The share of the excess over the lower bound by which the latter may favour other records."""
 
 _GATHERED = 30
-"""The floating-point operations of a matrix product that take as long as adding up one entry."""
+"""The operations of a matrix product that take as long as adding up one entry."""
 
 
 class _Moments(Protocol):
-    """The moments of some persons v in a block, in the block's basis (k, D)."""
+    """The moments of some persons v in a block, in its basis B (k, D)."""
 
     def add_up(self, p: FloatArray) -> FloatArray:
-        """Add up B M_A(v) B' with weights p (v,), shape (k, k)."""
+        """Add up p_v B M_A(v) B' over the persons, shape (k, k)."""
 
     def measure(self, whitener: FloatArray) -> FloatArray:
-        """Compute tr(M_A(v) B' W'W B) of each person for a whitener W (k, k), shape (v,)."""
+        """Compute tr(M_A(v) B' W'W B) of each person, shape (v,), for a whitener W (k, k)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class _ColumnMoments:
     """Moments as products of columns.
 
     Attributes:
-        columns: B F_v of all persons, shape (k, columns).
+        columns: The columns B F_v of all persons, shape (k, columns).
         owners: The person of each column, ascending; each has at least one.
     """
 
@@ -91,7 +92,7 @@ class _PairMoments:
 
     Attributes:
         basis: B, shape (k, D).
-        pairs: The place of each pair's entry in a matrix (D, D), flat, shape (v, pairs).
+        pairs: The flat index of each pair's entry in a matrix (D, D), shape (v, pairs).
         multiples: c_A of each pair, half of it for a record with itself; 0 for padding.
     """
 
@@ -115,7 +116,7 @@ class _PairMoments:
 def multiply_records(
     sets: RecordSets, block: Block, attributes: tuple[int, ...], sizes: Sequence[int]
 ) -> _Moments:
-    """Build the moments of some persons in the block of some attributes."""
+    """Build the moments of some persons in the block of the given attributes."""
     multiples = sets.multiply_labels(attributes, sizes)
     k, (rank, d) = sets.cells.shape[1], block.basis.shape
     columns = len(sets) * (k if attributes else 1)
@@ -126,7 +127,7 @@ def multiply_records(
         return _PairMoments(block.basis, cells[:, first] * d + cells[:, second], halves)
     squares, vectors = np.linalg.eigh(multiples)
     factors = vectors * np.sqrt(np.maximum(squares, 0.0))[:, None]
-    # The factors of padding are zero, so that its cell -1 does not matter.
+    # The factors of padding are zero, so its cell -1 does not matter.
     products = block.basis[:, sets.cells].transpose(1, 0, 2) @ factors
     is_positive = squares > 1e-12 * squares.max()
     flat = products.transpose(1, 0, 2)[:, is_positive]
@@ -135,7 +136,7 @@ def multiply_records(
 
 @dataclass(frozen=True, eq=False)
 class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
-    """Blocks that are matrices over the dense cells, and the records of a person.
+    """The problem for persons: blocks that are matrices over the dense cells.
 
     Attributes:
         blocks: The blocks, whose bases have a column for each dense cell.
@@ -210,7 +211,7 @@ class PersonProblem(ColumnProblem[PersonStructure, RecordProducts]):
         has_all = (
             person.has_one_cell_each and person.most == person.place_count and not person.apart
         )
-        # Where a person may have a record in every cell, those that are found have nearly all.
+        # If a person may have a record in every cell, the persons found have nearly all of them.
         costly = find_costly_differences(costs, _SEARCHES)
         if not has_all:
             excess = float(costs.compute_costs(costly)[0] / (p @ costs.compute_costs(sets))) - 1

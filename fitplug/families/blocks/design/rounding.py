@@ -1,4 +1,4 @@
-"""Rounding the real strategy of each block to integers, with as many bits as the tolerance needs.
+"""Rounding: each block's real strategy to integers, with as many bits as the tolerance needs.
 
 See docs/theory/integer-mechanism.md.
 """
@@ -33,18 +33,18 @@ from fitplug.families.blocks.strategy.causality import choose_causal_basis
 from fitplug.numeric import FloatArray, IndexArray, IntArray
 
 _BITS = (20, 24, 28, 32, 36, 40, 44)
-"""Binary logarithms of the largest column norm of A, tried until rounding costs little enough."""
+"""Binary logarithms of A's largest column norm, tried until rounding costs little enough."""
 
 _FACTORS, _MOST_TRIED = tuple((1 + np.arange(16) / 16).tolist()), 100_000
-"""Where the last precision is too little, norms that are so many times as large are tried, if there
-are at most so many integers. Integers as small as 1 and 2 fit some norms far better than others."""
+"""If the last precision is not enough, its norm times each of these factors is tried, for at most
+this many integers. Integers as small as 1 and 2 fit some norms far better than others."""
 
 _UNASKED_PRECISION = 2.0**-10
-"""The size of directions that no query needs, as a part of the weakest cell that they touch.
-Measuring them costs 1e-6 of alpha; integers of few bits need more, see `triangulate`."""
+"""The size of directions that no query needs, relative to the weakest cell that they touch.
+Measuring them adds 1e-6 to alpha, relatively. Integers of few bits need more; see `triangulate`."""
 
 _UNTOUCHED = 1e-12
-"""A direction does not touch the cells where its entry is below this part of its largest entry."""
+"""A direction touches no cell where its entry is below this share of its largest entry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +52,10 @@ class RealBlocks:
     """Blocks that share a basis, before rounding.
 
     Attributes:
-        blocks: Their indices, shape (b,).
+        blocks: The blocks' indices, shape (b,).
         basis: The integer basis.
-        real: G of each block, upper triangular, shape (b, n, n). The columns of A have norms of at
-            most 1.
+        real: G of each block, upper triangular, shape (b, n, n), scaled so that the columns of A
+            have norms of at most 1.
     """
 
     blocks: IntArray
@@ -77,9 +77,9 @@ def round_blocks(
         structure: The structure of the workload.
         real_blocks: The blocks, with their bases.
         objective: The objective of the design.
-        upper: The objective of the real strategies at their targets.
+        upper: An upper bound on the objective of the real strategies at their targets.
         loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
-            no more bits can be had.
+            there is no room for more bits.
 
     Raises:
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
@@ -117,14 +117,14 @@ def round_blocks(
 
 
 def share_basis(structure: MatrixStructure, real: FloatArray) -> RealBlocks:
-    """Give all noisy blocks one basis, the one cell that is left, where they are numbers.
+    """Give all noisy blocks that are numbers one basis: the single dense cell.
 
     Args:
         structure: The structure of the workload.
-        real: real^2 is Sigma_A^-1 of each of these blocks, shape (b,).
+        real: The square root of Sigma_A^-1 for each noisy block, shape (b,).
 
     Returns:
-        The blocks. With public totals, the unit of their size is not the cost.
+        The blocks. With public totals, they are not scaled to a cost of 1.
     """
     blocks = structure.noisy_blocks
     unit = math.sqrt(float((structure.subsets.profile_multiples[blocks] * real**2).sum()))
@@ -143,9 +143,9 @@ def choose_bases(
 
     Args:
         structure: The structure of the workload.
-        reals: For each block a real strategy (k, D) with real' real = B' Sigma_A^-1 B.
-        independent: For each block k independent rows of its matrix, shape (k,).
-        periods: The attribute along which the strategy is to be causal, if it is.
+        reals: For each block, a real strategy (k, D) with real' real = B' Sigma_A^-1 B.
+        independent: For each block, the indices of k independent rows of its matrix, shape (k,).
+        periods: The attribute along which the strategy must be causal, or None.
 
     Returns:
         The blocks, one by one.
@@ -172,14 +172,14 @@ def choose_bases(
 def _round(
     real_blocks: Sequence[RealBlocks], norm: float, *, upward: bool = False
 ) -> tuple[BlockSet, ...] | None:
-    """Round to columns of about this norm.
+    """Round to integers with columns of about the given norm.
 
     Args:
         real_blocks: The real strategies.
         norm: The norm.
-        upward: Whether blocks that are numbers are rounded up. Targets that lie many orders of
-            magnitude apart leave integers as small as 1 and 2 to some blocks. Rounded up, these
-            raise no variance, and such blocks hardly add to the privacy cost.
+        upward: Whether to round blocks that are numbers up. If targets differ by many orders of
+            magnitude, some blocks get integers as small as 1 and 2. Rounding these up raises no
+            variance, and hardly raises the privacy cost.
 
     Returns:
         The integers; None if an entry is too large for floats.
@@ -200,13 +200,13 @@ def _round(
 
 
 def triangulate(basis: Basis, W: FloatArray, real: FloatArray, shares: int) -> FloatArray:
-    """Return G (n, n), upper triangular with a positive diagonal, of the real strategy G B.
+    """Return the upper triangular G (n, n) of the real strategy G B, its diagonal positive.
 
     Args:
         basis: The basis B.
         W: Shape (m, d).
         real: The real strategy, shape (k, d).
-        shares: The number of shares of a record, which leave the integers fewer bits.
+        shares: The number of shares of a record: more shares leave the integers fewer bits.
     """
     if basis.kind == "cells":
         # The first cell of each class shows its column.
@@ -217,11 +217,11 @@ def triangulate(basis: Basis, W: FloatArray, real: FloatArray, shares: int) -> F
     k, n = G.shape
     if k < n:
         complement = qr(G.T)[0][:, k:].T
-        # Even compared with the least precise cells that it touches, it must cost little.
+        # A direction that no query needs must cost little even for the weakest cell it touches.
         precision = np.sqrt((G * G).sum(axis=0))
         touched = np.abs(complement) > _UNTOUCHED * np.abs(complement).max(axis=1, keepdims=True)
         weakest = np.where(touched, precision, np.inf).min(axis=1, keepdims=True)
-        # With few bits, weaker directions would be lost to rounding, and estimates need them.
+        # With few bits, rounding would lose weaker directions, which estimates need.
         unasked = max(_UNASKED_PRECISION, 2.0 ** (-choose_bits(_BITS, shares)[-1] / 3))
         G = np.vstack([G, unasked * weakest * complement])
     R = qr(G, mode="r")[0][:n]

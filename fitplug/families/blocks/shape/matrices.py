@@ -1,9 +1,9 @@
 """Blocks that are matrices: each Sigma_A is over all cells of the dense attributes.
 
 Without symmetric attributes there is one block, the dense problem. Without dense attributes there
-is one dense cell, and nothing tells the rows of a block apart: each block is a number, and there
-may be a million. Persons with several records, in different periods or cells, have a structure of
-their own.
+is one dense cell and all rows of a block are alike: each block is a number, and there may be a
+million blocks. Units with several records per person, in different periods or cells, have a
+separate structure.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from fitplug.numeric import FloatArray, IntArray, frozen_property, to_positions
 from fitplug.workload import AddRemove, Unit, allows_any_rows, check_coefficients
 
 MAX_ENTRIES = 150_000_000
-"""Most coefficients of all blocks together, 1.2 GB; the design takes a few times that."""
+"""The most coefficients of all blocks, 1.2 GB. The design takes a few times as much memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class BlockQueries:
-    """What a block answers a part of: row j takes variance_multiple_j N_j Sigma_A N_j'.
+    """The queries to which a block contributes variance_multiple_j N_j Sigma_A N_j' per row j.
 
     Attributes:
         rows: The structure's rows, shape (r,).
         variance_multiples: w_A prod_{a in A_t - A} n_a^-2 of each row's group t, shape (r,).
         matrix: N over the dense cells, shape (r, D).
-        profile_multiple: w_A, which the block's profile counts with.
+        profile_multiple: w_A, the factor of the block's profile.
     """
 
     rows: IntArray
@@ -89,7 +89,7 @@ class MatrixStructure(Structure):
 
     @property
     def has_numbers(self) -> bool:
-        """Whether blocks are numbers, of which many share a set."""
+        """Whether blocks are numbers, so that many share a block set."""
         return not self.dense
 
     def build_block_matrix(self, block: int) -> FloatArray:
@@ -108,7 +108,7 @@ class MatrixStructure(Structure):
         return slice(end - int(lengths[at]), end)
 
     def gather_queries(self, block: int) -> BlockQueries:
-        """Gather what a block answers a part of."""
+        """Gather the queries to which a block contributes."""
         groups, multiples = self.subsets.find_groups(block)
         matrix = self.build_block_matrix(block)
         return BlockQueries(
@@ -119,27 +119,27 @@ class MatrixStructure(Structure):
         )
 
     def gather_all_queries(self) -> Iterator[BlockQueries]:
-        """Gather what each block answers, one block after another."""
+        """Gather the queries of each block, one block after another."""
         return map(self.gather_queries, range(len(self.blocks)))
 
     @frozen_property
     def incidence(self) -> csr_array:
-        """The variance multiples of all rows and blocks that are numbers, (rows, b), sparse."""
+        """The sparse matrix (rows, b) of variance multiples, for blocks that are numbers."""
         shape = (self.rows, len(self.blocks))
         groups, blocks = self.subsets.pairs
         return csr_array((self.subsets.variance_multiples, (groups, blocks)), shape=shape)
 
 
 MAX_SYMMETRIC = 10
-"""The most symmetric attributes: products of records are kept for each set of those that differ."""
+"""The most symmetric attributes: each set of differing ones has its products of records."""
 
 MAX_PRODUCTS = 4_000_000
-"""The most inner products of pairs of records, of which a strategy's cost is made."""
+"""The most inner products of pairs of records, from which a strategy's cost is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class PersonStructure(MatrixStructure):
-    """Blocks over the dense cells, and the records that a person may have in them.
+    """Blocks over the dense cells, for persons with several records.
 
     Attributes:
         named: The differences that have dual weights; None for those of single records.
@@ -156,7 +156,7 @@ class PersonStructure(MatrixStructure):
 
     @frozen_property
     def person(self) -> PersonRecords:
-        """Which records a person may have."""
+        """The records that a person may have."""
         return find_person_records(self, self.unit)
 
     @cached_property
@@ -185,17 +185,17 @@ class PersonStructure(MatrixStructure):
 
     @property
     def has_room(self) -> bool:
-        """Whether the products of all pairs of records can be held."""
+        """Whether the products of all pairs of records are few enough."""
         return self._products <= MAX_PRODUCTS
 
     @property
     def _products(self) -> int:
-        """The number of pairs of records to tell apart."""
+        """The number of products of pairs of records."""
         return 2 ** len(self.sizes) * self.cells**2
 
     def check_size(self) -> None:
         super().check_size()
-        # The unit's refusals come first: some of them hold for few cells, too.
+        # The unit's own errors come first: some occur with few cells, too.
         _ = self.person
         if not self.has_room:
             raise WorkloadError(
@@ -206,7 +206,7 @@ class PersonStructure(MatrixStructure):
 
 
 def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
-    """Find which records a unit of privacy lets a person have.
+    """Find the records that a unit of privacy lets a person have.
 
     Args:
         structure: A structure of blocks that are matrices.
@@ -216,7 +216,7 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
         The records.
 
     Raises:
-        WorkloadError: If the structure cannot have this unit; the message says what to ask.
+        WorkloadError: If the structure cannot have this unit; the message gives the remedy.
     """
     if not isinstance(unit, AddRemove) or allows_any_rows(unit):
         raise WorkloadError(f"the unit of privacy ({unit}) has neither once_per nor distinct")

@@ -1,18 +1,18 @@
 """Blocks that are numbers, where neighbours replace a record: differences are moves.
 
-Every attribute is symmetric. What it costs to move a record from one
-cell to another depends only on the set D of the attributes along which the two cells differ, the
-*move*: block A adds the multiple
+Every attribute is symmetric. The cost of moving a record from one cell to another depends only on
+the *move*, the set D of attributes along which the two cells differ. Block A adds its precision
+times
 
     c_A(D) = 2 w_A (1 - prod_{a in A and D} -1 / (n_a - 1))
 
-of its precision, which is 0 where A and D have no attribute in common (docs/theory/units.md, (U8)).
-Blocks within the attributes that the unit keeps have no cost at all: public totals answer them.
+which is 0 if A and D are disjoint (docs/theory/units.md, (U8)). Blocks within the attributes that
+the unit keeps have no cost at all: public totals answer them.
 
-There are 2^m - 1 moves along m attributes. All of them have dual weights if they are few. Else the
-structure names those that have, which the certificate needs (docs/theory/units.md, (U9)). A move is
-named by the record that is added: its labels are 1 in the attributes of D, and those of the removed
-record are 0.
+There are 2^m - 1 moves along m attributes. If they are few, all have dual weights. Otherwise the
+structure names those with dual weights for the certificate (docs/theory/units.md, (U9)). A move is
+named by the added record: its labels are 1 in the attributes of D, and the removed record's labels
+are 0.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fitplug.neighbours import MOST_LISTED, PersonRecords, RecordSets
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
 
 MOST_FREE = 14
-"""The most attributes along which a record may move, if all moves are to have dual weights."""
+"""The most attributes along which a record may move for all moves to have dual weights."""
 
 MOST_ENTRIES = 20_000_000
-"""The most pairs of a block and a move, if all moves are to have dual weights."""
+"""The most pairs of a block and a move for all moves to have dual weights."""
 
 MOST_MOVED_BLOCKS = 1_000_000
-"""The most blocks whose costs are summed for each move that is named."""
+"""The most blocks whose costs are summed for each named move."""
 
 _CHUNK = 1_000_000
 """The most pairs of a block and a move whose multiples are computed at once."""
@@ -42,9 +42,9 @@ _CHUNK = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class MoveStructure(PairStructure):
-    """Blocks of one number each, and the moves of a record that have dual weights.
+    """Blocks of one number each, for neighbours that differ by a move of one record.
 
-    Moves that are named are records with a label for each of the attributes `free`.
+    Named moves are records with one label for each attribute in `free`.
     """
 
     def __str__(self) -> str:
@@ -53,13 +53,13 @@ class MoveStructure(PairStructure):
 
     @property
     def fits(self) -> bool:
-        """Whether there are few enough moves to give all of them dual weights."""
+        """Whether moves are few enough for all of them to have dual weights."""
         few = len(self.free) <= MOST_FREE
         return few and len(self.noisy_blocks) * (2 ** len(self.free) - 1) <= MOST_ENTRIES
 
     @frozen_property
     def moves(self) -> IntArray:
-        """The moves that have dual weights, as ones and zeros, shape (v, m)."""
+        """The moves with dual weights, as ones and zeros, shape (v, m)."""
         if self.named is not None:
             return self.named.labels[:, 0]
         m = len(self.free)
@@ -80,8 +80,7 @@ class MoveStructure(PairStructure):
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
-        is_noisy = np.isin(self.blocks, self.free).any(axis=1)
-        return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
+        return np.asarray(np.flatnonzero(~self.is_public), dtype=np.int64)
 
     def check_size(self) -> None:
         if not len(self.noisy_blocks):
@@ -112,12 +111,13 @@ class MoveStructure(PairStructure):
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:
-        """The different rows of `members`, shape (t, most), and the one of each noisy block."""
+        """The distinct rows of `members`, shape (t, most), and each noisy block's index among
+        them."""
         return list_sets(self.members)
 
     @frozen_property
     def ratios(self) -> FloatArray:
-        """-1 / (n_a - 1) of each attribute of `free`, and 1 after them, shape (m + 1,)."""
+        """-1 / (n_a - 1) of each attribute in `free`, followed by 1, shape (m + 1,)."""
         n = np.array([self.sizes[a] for a in self.free], dtype=np.float64)
         return np.append(-1 / (n - 1), 1.0)
 
@@ -125,8 +125,8 @@ class MoveStructure(PairStructure):
     def multiples(self) -> FloatArray:
         """c_A(D) of each noisy block and each move with a dual weight, shape (noisy blocks, v).
 
-        Each is right to within `gamma(4 k + 8)`, for blocks of up to k attributes: the difference
-        1 - prod is 0 exactly, or at least 1/2.
+        The relative error is at most `gamma(4 k + 8)` for blocks of up to k attributes: the
+        difference 1 - prod is exactly 0, or at least 1/2.
         """
         weights = 2 * self.subsets.profile_multiples[self.noisy_blocks]
         multiples = np.empty((len(weights), self.differences))
@@ -146,7 +146,7 @@ def select_members(blocks: IntArray, free: IntArray, attributes: int) -> IntArra
     """Select the attributes of blocks (b, most) along which a record may move.
 
     Args:
-        blocks: Attributes, padded with -1.
+        blocks: The attributes of each block, padded with -1.
         free: The attributes along which a record may move, shape (m,).
         attributes: The number of all attributes.
 
@@ -159,29 +159,28 @@ def select_members(blocks: IntArray, free: IntArray, attributes: int) -> IntArra
 
 
 def list_sets(members: IntArray) -> tuple[IntArray, IntArray]:
-    """List the different rows of members (b, most), shape (t, most), and the one of each, (b,)."""
+    """List the distinct rows of members (b, most), (t, most), and the index of each row, (b,)."""
     rows, index = np.unique(members, axis=0, return_inverse=True)
     return rows, index.ravel()
 
 
 def name_moves(moves: IntArray | BoolArray) -> RecordSets:
-    """Name moves (v, m), ones and zeros, by the record that is added."""
+    """Name moves (v, m), given as ones and zeros, by the added record."""
     cells = np.zeros((len(moves), 1), dtype=np.int64)
     return RecordSets(cells, np.asarray(moves[:, None], dtype=np.int64))
 
 
 def list_moves(m: int) -> IntArray:
-    """List all moves along m attributes, shape (2^m - 1, m): number k, from 0, has those of the
-    binary digits of k + 1."""
+    """List all moves along m attributes, shape (2^m - 1, m), as the binary digits of 1, 2, ..."""
     numbers = np.arange(1, 2**m, dtype=np.int64)
     return np.asarray(numbers[:, None] >> np.arange(m) & 1)
 
 
 def list_first_moves(m: int) -> IntArray:
-    """List the moves that a design begins with, for m attributes, shape (v, m).
+    """List the moves with which a design along m attributes starts, shape (v, m).
 
-    They are the move along all attributes, and for each binary digit those along the attributes
-    whose number has this digit, so that every pair of attributes is divided by one of them.
+    They are the move along all attributes and, for each binary digit, the move along the attributes
+    whose number has this digit. So each pair of attributes is separated by one of them.
     """
     numbers = np.arange(m, dtype=np.int64)
     digits = [(numbers >> bit) & 1 for bit in range(max(m - 1, 1).bit_length())]

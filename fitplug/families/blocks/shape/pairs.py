@@ -1,15 +1,15 @@
 """Blocks that are matrices, where neighbours replace a record: differences are pairs of cells.
 
-The blocks are those of `fitplug.families.blocks.shape.matrices`. A record
-moves between two cells, whose dense parts d and d' and whose set D of symmetric attributes with
-different values decide the cost:
+The blocks are those of `fitplug.families.blocks.shape.matrices`. A record moves between two cells.
+Their dense parts d and d' and the set D of symmetric attributes in which they differ decide the
+cost:
 
     sum over A of  w_A ( Y_A(d, d) + Y_A(d', d') - 2 kappa_A(D) Y_A(d, d') )
     kappa_A(D) = prod over a in A and D of -1 / (n_a - 1)
 
-with Y_A = Sigma_A^-1 (docs/theory/units.md, (U21)). Where A has no attribute along which a record
-may move, kappa_A = 1, and public totals answer a part of the block; see
-`fitplug.neighbours.cell_pairs`. Without symmetric attributes there is one block, over all cells.
+with Y_A = Sigma_A^-1 (docs/theory/units.md, (U21)). If a record cannot move along any attribute of
+A, kappa_A = 1 and public totals answer a part of the block; see `fitplug.neighbours.cell_pairs`.
+Without symmetric attributes there is one block, over all cells.
 """
 
 from __future__ import annotations
@@ -38,21 +38,20 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_
 from fitplug.workload import Factor
 
 MOST_PAIR_CELLS, MANY_PAIR_CELLS = 100_000, 30_000
-"""The most dense cells, and those from which on they have few coefficients."""
+"""The most dense cells, and the number of cells above which coefficients must be few."""
 
 MOST_NAMED_ENTRIES, MOST_RANK_WORK, MOST_COST_WORK = 40_000_000, 4e8, 5e11
-"""Where some classes of pairs have weights or there are many cells, the most coefficients of all
-blocks together; and where some classes have weights, the most operations with the cubes of their
-dimensions, and the most to compute what all pairs cost."""
+"""The most coefficients of all blocks together if only some classes of pairs have weights or cells
+are many; and, if only some classes have weights, the most operations cubic in the blocks'
+dimensions, and the most operations to compute the costs of all pairs."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairStructure(MatrixStructure):
-    """Blocks over the dense cells, whose differences are classes of pairs of cells.
+    """Blocks over the dense cells, for neighbours that differ by a move between two cells.
 
     Attributes:
-        named: The differences that have dual weights; None for all, or for those that a design
-            begins with.
+        named: The classes of pairs with dual weights; None if all have one, and before a design.
     """
 
     named: RecordSets | None = None
@@ -81,12 +80,12 @@ class PairStructure(MatrixStructure):
 
     @property
     def most_classes(self) -> int:
-        """The most classes of pairs of cells that may all have weights."""
+        """The limit up to which all classes of pairs of cells have weights."""
         return MOST_PAIRS
 
     @property
     def fits(self) -> bool:
-        """Whether there are few enough classes of pairs of cells to give all of them weights."""
+        """Whether classes of pairs of cells are few enough for all of them to have weights."""
         return (
             self._has_room
             and self.least_nodes * (self.least_nodes - 1) <= 2 * self.most_classes
@@ -96,32 +95,33 @@ class PairStructure(MatrixStructure):
 
     @cached_property
     def least_nodes(self) -> int:
-        """The fewest cells of a region that queries tell apart, found without their matrices.
+        """A lower bound on the distinguished cells of a region, found without the queries'
+        matrices.
 
-        Where no column of a group is zero, its factors tell their attributes' cells apart whatever
-        the values of the other attributes are.
+        If no column of a group is zero, its factors distinguish their attributes' cells whatever
+        the values of the other attributes.
         """
         groups = self.workload.groups
-        told = np.array([_count_told_apart(factor) for factor in groups.factors])
-        is_plain = np.repeat(~groups.find_any(told == 0), to_positions(groups.factor_counts))
+        counts = np.array([_count_distinguished(factor) for factor in groups.factors])
+        is_plain = np.repeat(~groups.find_any(counts == 0), to_positions(groups.factor_counts))
         plain = set(groups.factor_indices[is_plain].tolist())
         alone = together = 1
         for name in self.dense:
             if name not in (self.public_attributes or ()):
                 at = [i for i, factor in enumerate(groups.factors) if factor.attribute == name]
-                alone = max(alone, *told[at].tolist())
-                together *= max((int(told[i]) for i in at if i in plain), default=1)
+                alone = max(alone, *counts[at].tolist())
+                together *= max((int(counts[i]) for i in at if i in plain), default=1)
         return max(alone, together)
 
     @property
     def _has_room(self) -> bool:
-        """Whether there is room for the coefficients of all cells; many cells may have fewer."""
+        """Whether cells and coefficients are few enough; many cells allow fewer coefficients."""
         most = MAX_ENTRIES if self.cells <= MANY_PAIR_CELLS else MOST_NAMED_ENTRIES
         return self.cells <= MOST_PAIR_CELLS and self.entries <= most
 
     @property
     def fits_named(self) -> bool:
-        """Whether all pairs can be considered, and those that cost the most have weights."""
+        """Whether all pairs can be searched, so that the costliest ones get weights."""
         if self.cells > MOST_PAIR_CELLS or self.entries > MOST_NAMED_ENTRIES:
             return False
         counts = np.bincount(
@@ -161,41 +161,29 @@ class PairStructure(MatrixStructure):
             raise self.make_public_error()
 
     @frozen_property
-    def regions(self) -> IntArray:
-        """The region of each dense cell, by the dense attributes that the unit keeps, (D,)."""
-        domain, public = self.workload.domain, self.public_attributes or ()
-        shape = get_shape(domain, self.dense)
-        region = np.zeros(shape, dtype=np.int64)
-        for axis, (name, n) in enumerate(zip(self.dense, shape, strict=True)):
-            if name in public:
-                along = np.arange(n, dtype=np.int64)
-                region = region * n + along.reshape(-1, *(1,) * (region.ndim - axis - 1))
-        return region.ravel()
-
-    @frozen_property
     def pairs(self) -> CellPairs:
         """The classes of pairs of cells between which a record may move."""
         return find_pairs(self.group_matrices, self.regions, len(self.movable))
 
     @cached_property
     def movable(self) -> tuple[tuple[int, ...], ...]:
-        """For each digit of a set D, the attributes of blocks that it stands for."""
+        """The attributes of blocks for which each digit of a set D stands."""
         return tuple((a,) for a in self.free.tolist())
 
     def take_numbers(self, numbers: Sequence[Any], digit: int, nodes: Any) -> Any:
-        """Take the number of the attribute that a digit stands for at nodes, shape (n,), or of all.
+        """Take the number of a digit's attribute: one for all nodes, or one per node, shape (n,).
 
         Args:
-            numbers: A number of each of `block_attributes`.
+            numbers: A number for each of `block_attributes`.
             digit: The digit of a set D.
-            nodes: The nodes, as NumPy takes them as an index.
+            nodes: The nodes, as a NumPy index.
         """
         return numbers[self.movable[digit][0]]
 
     @frozen_property
     def grounded(self) -> Mapping[int, GroundedQueries]:
-        """By block, those of which public totals answer a part, modulo these totals."""
-        unmoved = np.flatnonzero(~np.isin(self.blocks, self.free).any(axis=1)).tolist()
+        """The queries modulo public totals, for each block of which public totals answer a part."""
+        unmoved = np.flatnonzero(self.is_public).tolist()
         build, references = super().build_block_matrix, self.references
         return {b: ground_queries(build(b), self.regions, references) for b in unmoved}
 
@@ -203,8 +191,8 @@ class PairStructure(MatrixStructure):
     def reference(self) -> IntArray:
         """The value of each dense attribute at the reference cell of the first region, (dense,).
 
-        It is the cell of the fewest queries. References of other regions have other values of the
-        attributes that the unit keeps.
+        It is the cell in the fewest queries. The references of other regions differ from it only in
+        the attributes that the unit keeps.
         """
         asked = np.sum([np.count_nonzero(N, axis=0) for N in self.group_matrices], axis=0)
         asked = asked.reshape(get_shape(self.workload.domain, self.dense))
@@ -238,7 +226,7 @@ class PairStructure(MatrixStructure):
         return (grounded - public).reshape(rows.shape)
 
     def build_block_matrix(self, block: int) -> FloatArray:
-        """Build N, shape (r, D), without what public totals answer of it."""
+        """Build N, shape (r, D), without the part that public totals answer."""
         if block in self.grounded:
             return self.grounded[block].grounded
         return super().build_block_matrix(block)
@@ -255,13 +243,13 @@ class PairStructure(MatrixStructure):
         other: Sequence[Any],
         nodes: Any = slice(None),
     ) -> AnyArray:
-        """Sum products of the columns of two cells over the noisy blocks, for each set D.
+        """Sum inner products of two cells' columns over the noisy blocks, for each set D.
 
         Args:
-            matrices: Of each noisy block the products over nodes, shape (N, n).
+            matrices: The products over nodes in each noisy block, shape (N, n).
             same: |H_a e_i|^2 of each attribute, in the order of `symmetric`.
             other: (H_a e_i)' H_a e_j for two cells of each attribute.
-            nodes: The nodes of the last axis, as NumPy takes them as an index.
+            nodes: The nodes of the last axis, as a NumPy index.
 
         Returns:
             sum_A prod_{a in A} (other_a if a in D, else same_a) matrices_A, shape (2^m, N, n).
@@ -279,19 +267,20 @@ class PairStructure(MatrixStructure):
     def mix_products(
         self, table: AnyArray, same: Sequence[Any], other: Sequence[Any], nodes: Any = slice(None)
     ) -> AnyArray:
-        """Mix products that are summed for each number of `places`; see `sum_products`."""
+        """Combine products summed by `places` into those of each set D; see `sum_products`."""
         for digit in range(len(self.movable)):
             a, b = (self.take_numbers(each, digit, nodes) for each in (same, other))
             table = mix_sets(table, (1, a), (1, b), digit)
         return table
 
     def list_ratios(self) -> tuple[list[float], list[float]]:
-        """List 1, and the ratio -1 / (n_a - 1) of two cells to one, of each attribute."""
+        """List, per attribute, 1 and the ratio -1 / (n_a - 1) of two cells' product to one
+        cell's."""
         other = [-1.0 / (n - 1) if n > 1 else 0.0 for n in self.sizes]
         return [1.0] * len(other), other
 
     def multiply_ratios(self, moves: IntArray) -> FloatArray:
-        """Multiply kappa_A(D) for each noisy block and sets D (v,), shape (blocks, v)."""
+        """Compute kappa_A(D) for each noisy block A and sets D (v,), shape (blocks, v)."""
         _, other = self.list_ratios()
         factors = np.ones((len(self._places), len(moves)))
         blocks = self.subsets.list_attributes(self.noisy_blocks)
@@ -302,7 +291,7 @@ class PairStructure(MatrixStructure):
         return factors
 
     def check_named(self) -> None:
-        """Check the differences that have dual weights.
+        """Check the differences with dual weights.
 
         Raises:
             PlanError: If they are not differences between neighbours.
@@ -315,14 +304,15 @@ class PairStructure(MatrixStructure):
             raise PlanError(str(error)) from None
 
     def sum_moments(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sum v v' over all differences v, each times its weight, for the noisy blocks.
+        """Sum v v' over all differences v, weighted, for the noisy blocks.
 
         Args:
             p: The weights of the classes of pairs, shape (differences,).
 
         Returns:
-            P_A / w_A over the nodes, for each number of `places`, shape (2^m, N, N), and the row
-            sums of all weights, shape (N,): the diagonal that these are taken from.
+            P_A / w_A over the nodes, for each number that occurs in `places`, shape (2^m, N, N),
+            and the row sums of all weights, shape (N,), from whose diagonal matrix they are
+            subtracted.
         """
         table = self.pairs.sum_weights(p)
         degrees = table.sum(axis=(0, 2))
@@ -337,7 +327,7 @@ class PairStructure(MatrixStructure):
 
     @property
     def places(self) -> list[int]:
-        """Of each noisy block the number of the set of its movable attributes."""
+        """For each noisy block, its movable attributes as the binary digits of a number."""
         return [place for place, _ in self._places]
 
     @cached_property
@@ -347,7 +337,7 @@ class PairStructure(MatrixStructure):
 
     @cached_property
     def _places(self) -> list[tuple[int, list[int]]]:
-        """Of each noisy block the set of its movable attributes, and its other attributes."""
+        """For each noisy block, its number in `places`, and its other attributes."""
         digits = self._digits
         return [
             (
@@ -358,14 +348,14 @@ class PairStructure(MatrixStructure):
         ]
 
 
-def _count_told_apart(factor: Factor) -> int:
-    """Count the cells with different columns of ones and zeros, none of them zero.
+def _count_distinguished(factor: Factor) -> int:
+    """Count the distinct columns of ones and zeros, if none of them is zero.
 
-    It is 0 where some cells of values may have other columns.
+    The count is 0 if other columns are possible.
     """
     if factor.kind == "total":
         return 1
     if factor.kind in ("identity", "prefix"):
         return factor.ordered
-    # The last node of a level may be that of all other values, which prefixes leave out.
+    # The last node of a level may stand for all values that no code prefix covers.
     return factor.rows - 1 if factor.cells is not None and factor.kind != "ranges" else 0

@@ -1,13 +1,14 @@
-"""Causality: answers that need no counts of periods that come later.
+"""Causality: answers that need no counts of later periods.
 
-One attribute says in which period a record is. A strategy is causal along it if the estimates of
-all queries that count no period after t are made from answers that need no such period either. Then
-the answers of one release can be drawn period by period, as the data arrive.
+One attribute gives a record's period. A strategy is causal along it if, for every t, queries that
+count no period after t are estimated from answers that need no period after t. Then the answers of
+one release can be drawn period by period, as the data arrive.
 
-The integers M of a block are upper triangular over the rows of its basis. If these are classes of
-cells, numbered from the latest last period to the earliest, the classes that end by period t are
-the last rows and columns of M. So their answers need these classes alone, and determine them. That
-is a property of the integers, and nothing else in a plan says it. See docs/theory/series.md.
+The integers M of a block are upper triangular over the rows of its basis. If the basis has classes
+of cells, ordered by their last period from latest to earliest, then the classes that end by period
+t are the last rows and columns of M. So the last answers need these classes alone, and determine
+them. Causality is a property of the integers alone; a plan has no other sign of it. See
+docs/theory/series.md.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from fitplug.workload import QueryGroup, classify_cells
 
 
 def choose_causal_basis(structure: Structure, matrix: FloatArray, attribute: str) -> Basis:
-    """Choose the basis of a block with which triangular integers are causal.
+    """Choose a block's basis so that triangular integers are causal.
 
     Args:
         structure: The structure.
         matrix: The queries of the block, shape (r, D).
-        attribute: The dense attribute whose cells are the periods, in the order of time.
+        attribute: The dense attribute whose cells are the periods, in order of time.
 
     Returns:
-        The classes of cells that no query tells apart, from the latest last period to the earliest.
-        There may be more classes than linearly independent queries; see `choose_basis`.
+        The classes of cells that no query distinguishes, ordered by their last period from latest
+        to earliest. There may be more classes than linearly independent queries; see
+        `choose_basis`.
     """
     classes = classify_cells(matrix)
     last = _find_last_periods(structure, classes, attribute)
@@ -48,7 +50,7 @@ def choose_causal_basis(structure: Structure, matrix: FloatArray, attribute: str
 
 
 def is_causal(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
-    """Return whether a strategy is causal along an attribute, from its integers alone."""
+    """Tell whether a strategy is causal along an attribute, from its integers alone."""
     structure = strategy.structure
     if not isinstance(strategy, BlockSetIntegers) or not isinstance(structure, MatrixStructure):
         return False
@@ -62,7 +64,7 @@ def is_causal(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
         last = _find_last_periods(structure, block_set.basis.index, attribute)
         if (np.diff(last) > 0).any():
             return False
-    # The integers of a plan have this form. It is looked at last, as they may be many.
+    # The integers of a plan have this form. This is checked last, as there may be many.
     return not any(
         np.tril(block_set.M, -1).any() or not np.diagonal(block_set.M, axis1=1, axis2=2).all()
         for block_set in strategy.block_sets
@@ -70,9 +72,9 @@ def is_causal(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
 
 
 def separates_periods(strategy: IntegerStrategy[Structure], attribute: str) -> bool:
-    """Return whether each answer of a causal strategy tells the periods that it needs apart.
+    """Tell whether each class of cells in a causal strategy lies in one period.
 
-    If so, the answers about the cells of a period are drawn in this period, and none later.
+    If so, all answers about a period's cells are drawn in this period, and none later.
     """
     assert isinstance(strategy, BlockSetIntegers)
     periods = _find_periods(strategy.structure, attribute)
@@ -111,8 +113,8 @@ def date_queries(group: QueryGroup, attribute: str, periods: int) -> IntArray:
         periods: The number of its cells.
 
     Returns:
-        The index of the latest period that the query counts, of the group's shape, read-only. A
-        query of nothing is known after the first one.
+        The index of the latest period that each query counts, in the group's shape, read-only. A
+        query without coefficients is known after the first period.
     """
     for axis, factor in enumerate(group.factors):
         if factor.attribute == attribute:

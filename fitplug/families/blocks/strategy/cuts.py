@@ -1,11 +1,10 @@
-"""Block parts: how the tables, blocks and groups of block sets are cut.
+"""Cuts of block sets: their tables into slabs, blocks into parts, and groups into outputs.
 
 A table of more than `most` cells is cut into slabs along its largest attribute, and a group of more
-than `most` queries into outputs. Small blocks that follow each other are a part. A block of more
-than `most` answers is cut along its largest attribute c in the other direction: a part has all rows
-of A_c and a range of columns, which are the rows of the other attributes' matrices. As c is the
-largest attribute of a table, a block or a group, all that have it agree on it, and what has not is
-smaller than they by a factor of n_c.
+than `most` queries into outputs. Consecutive small blocks form one part. A block of more than
+`most` answers is cut across its largest attribute c: a part has all rows of A_c and a range of
+columns, the rows of the other attributes' matrices. Tables, blocks and groups that have c as their
+largest attribute are cut alike, and those without c are smaller by a factor of n_c.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from fitplug.numeric import IntArray
 
 @dataclass(frozen=True, eq=False)
 class PlacedBlock:
-    """A block and the place of its answers.
+    """A block and the position of its answers.
 
     Attributes:
-        block_set: The set that it is in.
-        i: Its index in the set.
-        attributes: Its attributes, as indices.
-        shape: The shape of its answers: the rows of A_a for each attribute, and n.
-        start: The index of its first answer.
+        block_set: The block's set.
+        i: The block's index in the set.
+        attributes: The block's attributes, as indices.
+        shape: The shape of the answers: the rows of A_a for each attribute, and n.
+        start: The index of the block's first answer.
     """
 
     block_set: BlockSet
@@ -60,16 +59,16 @@ class PlacedBlock:
 
 @dataclass(frozen=True)
 class BlockPart:
-    """A part: some blocks, or a range of the columns of one.
+    """A part: some blocks, or a range of the columns of one block.
 
-    A range of columns is one of the rows of the attributes before c and, where these are one row,
-    of those after it. Its answers are in the order of the block's.
+    A range of columns is a range of the rows of the attributes before c or, within one such row, of
+    the rows of those after c. Its answers are in the order of the block's.
 
     Attributes:
-        first: The position of its first block.
-        last: The position after its last block.
-        columns: The range of columns of its one block, each of n answers a row; None for all.
-        shape: How many rows of the attributes before c, and after it, the range has.
+        first: The position of the first block.
+        last: The position after the last block.
+        columns: The range of columns of the one block, each with n answers per row; None for all.
+        shape: The numbers of rows of the attributes before c, and after it, in the range.
     """
 
     first: int
@@ -79,7 +78,7 @@ class BlockPart:
 
 
 class BlockCut(PartedStrategy):
-    """The cut of a strategy of block sets; see the module.
+    """The cut of a strategy of block sets; see the module's docstring.
 
     Args:
         strategy: The strategy.
@@ -88,7 +87,7 @@ class BlockCut(PartedStrategy):
 
     Attributes:
         strategy: The strategy.
-        blocks: The blocks that are measured, in the order of their answers.
+        blocks: The measured blocks, in the order of their answers.
         position: The position of each of the structure's blocks among them.
         parts: The parts with noise.
     """
@@ -98,7 +97,7 @@ class BlockCut(PartedStrategy):
     ) -> None:
         super().__init__(strategy.structure, tables, most)
         self.strategy = strategy
-        # One group's positions are asked for several times in turn.
+        # The positions of the latest group, which are needed several times in a row.
         self._positions: tuple[int, list[int]] = (-1, [])
         subsets = strategy.structure.subsets
         attributes = {id(one): subsets.list_attributes(one.blocks) for one in strategy.block_sets}
@@ -110,22 +109,22 @@ class BlockCut(PartedStrategy):
         self.parts = self._cut_blocks()
 
     def find_cut(self, attributes: Sequence[int]) -> int | None:
-        """Find the largest of some attributes; None if there is none."""
+        """Find the largest of some attributes; None if there are none."""
         sizes = self.structure.sizes
         return max(attributes, key=lambda a: (sizes[a], a), default=None)
 
     def find_axis(self, block: PlacedBlock) -> int:
-        """Find the axis of a block's largest attribute; it has one."""
+        """Find the axis of the largest attribute of a block, which has at least one."""
         cut = self.find_cut(block.attributes)
         assert cut is not None
         return block.attributes.index(cut)
 
     @cached_property
     def readings(self) -> list[tuple[tuple[int, Reading], ...]]:
-        """The tables that each block reads, and what it reads from them."""
+        """The table of each reading of each block."""
         structure = self.structure
         names = structure.block_attributes
-        # The smallest table is read that has what a block needs.
+        # Each reading is from the smallest table that has the attributes it needs.
         of_attributes: dict[tuple[int, ...], list[int]] = {}
         sizes = [math.prod(get_shape(structure.workload.domain, names)) for names in self.tables]
         for t in sorted(range(len(self.tables)), key=lambda t: (sizes[t], t)):
@@ -148,7 +147,7 @@ class BlockCut(PartedStrategy):
 
     @cached_property
     def readers(self) -> list[list[tuple[int, Reading]]]:
-        """The positions of the blocks that read each table, ascending, and what they read."""
+        """The readings from each table, with the positions of their blocks, ascending."""
         by_table: list[list[tuple[int, Reading]]] = [[] for _ in self.tables]
         for k, readings in enumerate(self.readings):
             for t, reading in readings:
@@ -156,14 +155,14 @@ class BlockCut(PartedStrategy):
         return by_table
 
     def list_readers(self, table: int, part: int) -> list[tuple[int, Reading]]:
-        """List the blocks of a part that read a table, ascending, and what they read."""
+        """List a part's readings from a table, with the positions of their blocks, ascending."""
         readers, cut_part = self.readers[table], self.parts[part]
         ends = [bisect_left(readers, k, key=itemgetter(0)) for k in (cut_part.first, cut_part.last)]
         return readers[slice(*ends)]
 
     @cached_property
     def parts_of_block(self) -> list[range]:
-        """The parts that each block has answers in."""
+        """The range of parts that have answers of each block."""
         first = [len(self.parts)] * len(self.blocks)
         last = [0] * len(self.blocks)
         for p, part in enumerate(self.parts):
@@ -190,7 +189,7 @@ class BlockCut(PartedStrategy):
 
     @cached_property
     def group_cuts(self) -> list[int | None]:
-        """The attribute along which each group's outputs are ranges; None for one output."""
+        """The attribute along which each group is cut; None if it is one output."""
         cuts: list[int | None] = []
         subsets = self.structure.subsets
         for g, outputs in enumerate(self.outputs_of_group):
@@ -200,11 +199,11 @@ class BlockCut(PartedStrategy):
 
     @cached_property
     def in_columns(self) -> frozenset[int]:
-        """The positions of the blocks that are cut into ranges of columns."""
+        """The positions of the blocks cut into ranges of columns."""
         return frozenset(part.first for part in self.parts if part.columns is not None)
 
     def list_positions(self, group: int) -> list[int]:
-        """List the positions of a group's blocks that are measured, ascending."""
+        """List the positions of a group's measured blocks, ascending."""
         latest = self._positions
         if latest[0] != group:
             blocks = self.structure.subsets.find_blocks(group)
@@ -213,7 +212,7 @@ class BlockCut(PartedStrategy):
         return latest[1]
 
     def list_public(self, group: int) -> list[int]:
-        """List the blocks of a group of which public totals tell."""
+        """List the blocks of a group that public totals answer, wholly or partly."""
         structure = self.structure
         if structure.public_attributes is None:
             return []
@@ -221,7 +220,7 @@ class BlockCut(PartedStrategy):
         return [block for block in blocks if structure.find_public(block, group) is not None]
 
     def find_applied(self, block: int, group: int) -> int | None:
-        """Find the attribute along which a block's pieces for a group have its factor applied."""
+        """Find the attribute whose factor is already applied in a block's pieces for a group."""
         k, cut = self.position.get(block), self.group_cuts[group]
         if k is not None and k in self.in_columns:
             return self.find_cut(self.blocks[k].attributes)
@@ -245,7 +244,7 @@ class BlockCut(PartedStrategy):
         return np.asarray(block.start + ((first + before) * rows + row) * after + column).ravel()
 
     def _find_strides(self, block: PlacedBlock) -> tuple[int, int]:
-        """Find the rows of a block's largest attribute, and the answers of each of them."""
+        """Find the rows of a block's largest attribute, and the stride between them."""
         axis = self.find_axis(block)
         return block.shape[axis], math.prod(block.shape[axis + 1 :])
 
@@ -260,7 +259,7 @@ class BlockCut(PartedStrategy):
         return tuple(parts)
 
     def _cut_columns(self, k: int) -> list[BlockPart]:
-        """Cut a block that is larger than a part."""
+        """Cut a block with more answers than a part may have."""
         block = self.blocks[k]
         n = block.shape[-1]
         rows, stride = self._find_strides(block)
@@ -292,7 +291,7 @@ class BlockCut(PartedStrategy):
         cut = self.find_cut(self.structure.subsets.group_attributes[g])
         if cut is None:
             return None
-        # A group may sum out an attribute that has a part in all blocks.
+        # A group may sum out an attribute that is in all blocks.
         name = self.structure.block_attributes[cut]
         axes = [f.attribute for f in self.structure.workload.groups[g].factors]
         return axes.index(name) if name in axes else None

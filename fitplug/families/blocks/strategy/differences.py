@@ -1,6 +1,6 @@
-"""Strategies whose neighbours differ by more than one record: what their integers cost.
+"""Strategies for neighbours that differ by more than one record: the cost of their integers.
 
-The cost is what the costliest pair of cells, move or person costs.
+The cost is that of the costliest pair of cells, move or person.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         # No sum of products is larger than this bound, and no cost than four times of it.
         kind = np.int64 if bound < 2**60 else object
         largest_costs = np.zeros(structure.pairs.nodes, dtype=kind)
-        own = structure.sum_products([each.astype(kind) for each in squares], same, other)[0]
+        of_nodes = structure.sum_products([each.astype(kind) for each in squares], same, other)[0]
         for i, j in structure.pairs.list_tiles():
             grams = (multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns)
-            # A node with itself and no move has the largest product, and costs nothing.
+            # A node paired with itself without a move has the largest product, and costs nothing.
             least = structure.sum_products(grams, same, other, j).min(axis=0)
-            costs = own[i, None] + own[j] - 2 * least
+            costs = of_nodes[i, None] + of_nodes[j] - 2 * least
             largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
             largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
-        # The conversion of an integer to a float rounds by at most one unit roundoff.
+        # Converting an integer to a float rounds by at most one unit roundoff.
         above = largest_costs.astype(np.float64) * (1 + 4 * UNIT_ROUNDOFF)
         most = int(largest_costs.max())
         return StrategyCost(most, above[structure.pairs.node_of_cell], SATURATION // entry)
@@ -87,7 +87,7 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         if basis.kind != "cells":
             return
         if not np.array_equal(basis.index, classify_cells(structure.build_block_matrix(block))):
-            # The cost is counted for the cells that the queries tell apart.
+            # The cost is computed for the cells that queries distinguish.
             raise PlanError("the basis is not the classes of cells that queries distinguish")
 
 
@@ -95,7 +95,7 @@ class MoveStrategy(MatrixStrategy[MoveStructure]):
     """The strategies of `MoveStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        """Compute what the costliest move costs, or what no move costs more than.
+        """Compute the cost of the costliest move, or an upper bound on it.
 
         It is exact for few attributes; for more see `fitplug.neighbours.move_bound`.
         """
@@ -125,9 +125,9 @@ class PersonStrategy(MatrixStrategy[PersonStructure]):
     """The strategies of `PersonStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        """Compute the cost of a person's records, which is exact or a bound from above.
+        """Compute the cost of a person's records, exactly or as an upper bound.
 
-        The squares are the largest of persons who have a record in each cell.
+        A cell's square is the largest among persons with a record in the cell.
         """
         _, _, max_records = super().compute_record_cost()
         largest = upper_largest_cost(_multiply_records(self), claimed)
@@ -150,7 +150,7 @@ def multiply_contrasts(structure: Structure) -> tuple[list[int], list[int]]:
     """Compute the products of the columns of each attribute's contrasts H.
 
     Returns:
-        |H e_i|^2 and (H e_i)' H e_j for two cells, of each of `block_attributes`.
+        |H e_i|^2, and (H e_i)' H e_j for two cells, for each of `block_attributes`.
     """
     contrasts = make_contrasts(structure)
     same = [matrix.column_square for matrix in contrasts]
@@ -161,7 +161,7 @@ def multiply_contrasts(structure: Structure) -> tuple[list[int], list[int]]:
 
 
 def _find_largest_cost(strategy: MoveStrategy) -> int:
-    """Find what the costliest of all moves costs, exactly."""
+    """Compute the cost of the costliest of all moves, exactly."""
     structure = strategy.structure
     same, other = multiply_contrasts(structure)
     is_free = np.isin(np.arange(len(same)), structure.free)
@@ -186,10 +186,10 @@ def _find_largest_cost(strategy: MoveStrategy) -> int:
 
 
 def _weigh_sets(strategy: MoveStrategy) -> tuple[MoveCosts, int]:
-    """Sum what blocks measure of each set of attributes.
+    """Sum the blocks' squared integers by the set of their movable attributes.
 
     Returns:
-        The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
+        The costs of moves, rounded up, and the binary logarithm of their scale.
     """
     structure = strategy.structure
     same, _ = multiply_contrasts(structure)
@@ -200,7 +200,7 @@ def _weigh_sets(strategy: MoveStrategy) -> tuple[MoveCosts, int]:
 
 
 def _sum_cost(strategy: MoveStrategy, move: BoolArray) -> int:
-    """Sum what a move (m,) costs, exactly."""
+    """Compute the cost of a move (m,), exactly."""
     same, other = multiply_contrasts(strategy.structure)
     moved = list(same)
     for a in strategy.structure.free[move].tolist():
@@ -215,7 +215,7 @@ def _sum_cost(strategy: MoveStrategy, move: BoolArray) -> int:
 def _square_numbers(
     strategy: MoveStrategy, numbers: Sequence[int]
 ) -> list[tuple[IntArray, AnyArray]]:
-    """List the blocks of each set, and m^2 prod numbers[a] of each of these blocks."""
+    """List the blocks of each set, and m^2 prod_{a in A} numbers[a] of each block."""
     squares = []
     for block_set in strategy.block_sets:
         m = block_set.M[:, 0, 0].astype(object)
@@ -228,8 +228,7 @@ def _multiply_records(strategy: PersonStrategy) -> RecordProducts:
     """Compute the products of all pairs of records of an integer strategy, exactly.
 
     Returns:
-        The products, int64 if no sum of those of a person can leave its range, else Python
-        integers.
+        The products: int64 if no sum of a person's products can overflow it, else Python integers.
     """
     structure = strategy.structure
     same, other = multiply_contrasts(structure)

@@ -1,4 +1,4 @@
-"""Pieces of answers of block sets: from the noisy answers of parts to the estimates of outputs."""
+"""Estimates of block sets in parts: from noisy answers through pieces to outputs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BlockAnswerSplit:
         return np.concatenate(ranges)
 
     def _read_block(self, k: int, g: int) -> tuple[FloatArray, int | None]:
-        """Read what a group needs of a block, and the axis of the group's range of it."""
+        """Compute the values of a block that a group needs, and the axis that outputs cut."""
         block = self._cut.blocks[k]
         applied = self._cut.find_applied(block.block, g)
         if applied is None:
@@ -69,7 +69,7 @@ class BlockAnswerSplit:
         return latest[k]
 
     def _estimate_block(self, k: int) -> FloatArray:
-        """Estimate B x of a block less what its margins say; of columns, along one attribute."""
+        """Estimate B x of a block apart from its margins; for columns, along one attribute only."""
         block = self._cut.blocks[k]
         if self._part.columns is not None:
             return self._estimates.remember(k, lambda: self._invert_columns(block))
@@ -93,7 +93,7 @@ class BlockAnswerSplit:
 
 
 def spread_column_multiples(cut: BlockCut, block: PlacedBlock, part: BlockPart) -> IntArray | None:
-    """Spread a block's multiples over the rows and columns of a part of it, (rows, columns)."""
+    """Spread a block's factors for grades over a part of its columns, (rows, columns)."""
     multiples = cut.strategy.spread_multiples(block.block)
     if multiples is None or part.columns is None:
         return None
@@ -103,7 +103,7 @@ def spread_column_multiples(cut: BlockCut, block: PlacedBlock, part: BlockPart) 
 
 
 class BlockTotalsSplit:
-    """The pieces of the public totals: of each block that they tell of, without its margins."""
+    """The pieces of the public totals: for each block that they answer, without its margins."""
 
     def __init__(self, cut: BlockCut, totals: IntArray) -> None:
         self._strategy, self._cut, self._totals = cut.strategy, cut, totals
@@ -130,12 +130,12 @@ class BlockTotalsSplit:
 
 
 def sum_totals(strategy: BlockSetIntegers[Any], totals: AnyArray, block: int) -> FloatArray:
-    """Sum the public totals to a block's attributes, less what its margins say.
+    """Sum the public totals to a block's attributes, apart from the block's margins.
 
     Args:
         strategy: The strategy.
         totals: The public totals, shape (public_size,).
-        block: A block that they tell of.
+        block: A block that they answer, wholly or partly.
 
     Returns:
         An axis for each attribute of the block, and a last one for the regions.
@@ -157,7 +157,7 @@ def sum_totals(strategy: BlockSetIntegers[Any], totals: AnyArray, block: int) ->
 
 
 def take_range(values: FloatArray, axis: int | None, output: Output) -> FloatArray:
-    """Take an output's range along an axis; all if there is no axis."""
+    """Take an output's range along an axis; everything if there is no axis."""
     if axis is None:
         return values
     return values[(slice(None),) * axis + (slice(output.start, output.stop),)]
@@ -179,7 +179,7 @@ class BlockEstimation:
         self._attributes = dict(zip(blocks, attributes, strict=True))
 
     def estimate(self) -> FloatArray:
-        """Add up what the blocks say; see `fitplug.families.base.estimates`."""
+        """Add up the blocks' contributions; see `fitplug.families.base.estimates`."""
         g = self._group
         references = find_references(self._strategy, self._factors)
         cut, chosen = self._group_cut, slice(self._output.start, self._output.stop)
@@ -190,7 +190,7 @@ class BlockEstimation:
             a: reference.reshape(-1, *(1,) * (m - axis))
             for axis, (a, reference) in enumerate(references.items())
         }
-        # Pieces have their blocks in the order of positions, and that of totals in the group's.
+        # Pieces have their blocks in the order of positions; the totals' piece, in the group's.
         blocks = (self._cut.blocks[k].block for k in self._cut.list_positions(g))
         noisy = {block: self._gather(block) for block in blocks}
         known = {block: self._gather_totals(block) for block in self._cut.list_public(g)}
@@ -213,12 +213,12 @@ class BlockEstimation:
     def _estimate_rows(
         self, block: int, noisy: FloatArray | None, known: FloatArray | None
     ) -> FloatArray:
-        """Estimate what a block adds to the rows of the group, before the rows are spread.
+        """Estimate a block's contribution to the rows of the group, before it is spread.
 
         Args:
             block: The block.
-            noisy: Its estimates, if it is measured.
-            known: What public totals tell of it, if they do.
+            noisy: The block's estimates, if it is measured.
+            known: The block's public totals, if it has any.
 
         Returns:
             An axis for each attribute of the block, and a last one for the rows.
@@ -234,7 +234,7 @@ class BlockEstimation:
         return np.asarray(known @ public.T + estimates)
 
     def _find_rows(self, block: int) -> list[int]:
-        """Find how many rows a block's pieces have of each of its attributes."""
+        """Find the length of a block's pieces along each of its attributes."""
         attributes = self._attributes[block]
         rows = [self._structure.sizes[a] for a in attributes]
         applied = self._cut.find_applied(block, self._group)
@@ -246,13 +246,13 @@ class BlockEstimation:
         return rows
 
     def _gather_totals(self, block: int) -> FloatArray:
-        """Gather what public totals tell of a block, less what its margins say."""
+        """Gather a block's public totals, apart from its margins."""
         public = self._structure.find_public(block, self._group)
         assert public is not None
         return self._take(len(self._cut.parts), (*self._find_rows(block), public.shape[1]))
 
     def _gather(self, block: int) -> FloatArray:
-        """Gather a block's estimates."""
+        """Gather a block's estimates from its parts."""
         k = self._cut.position[block]
         placed, parts = self._cut.blocks[k], self._cut.parts_of_block[k]
         cells, n = self._find_rows(block), placed.shape[-1]

@@ -1,7 +1,7 @@
 """Strategies of block sets: each block has an integer basis, and an integer matrix over it.
 
-A block that is a matrix has a basis of its own. Blocks that are numbers share one, the one cell
-that is left.
+A block that is a matrix has its own basis. Blocks that are numbers share one: the single dense
+cell.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ M = TypeVar("M", bound=MatrixStructure, covariant=True)
 
 
 class BlockSetStrategy(BlockSetIntegers[S]):
-    """What strategies of block sets have in common, and what those of numbers have.
+    """The common part of strategies of block sets, complete for blocks that are numbers.
 
     Attributes:
-        has_grades: Whether blocks may have multiples of grades.
+        has_grades: Whether blocks may have factors for grades.
     """
 
     has_grades: ClassVar[bool] = False
 
     @property
     def peaks_at_one_cell(self) -> bool:
-        """Whether all blocks have their largest sensitivity at the same cell."""
+        """Whether all blocks attain their largest sensitivity at the same cell."""
         return self.structure.public_attributes is None
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        # There is one column, to which every block adds. Where the cells of an attribute differ,
-        # some cell has the largest square of every attribute at once.
+        # Every block adds to one column: although the cells of an attribute may differ, some cell
+        # has the largest square of every attribute at once.
         column: list[tuple[int, AnyArray]] = []
         entry = 1
         for block_set in self.block_sets:
@@ -97,10 +97,10 @@ class BlockSetStrategy(BlockSetIntegers[S]):
         """Check that blocks of the structure may share a set and its basis.
 
         Raises:
-            PlanError: If they are not blocks that may share a set, or its basis is not theirs.
+            PlanError: If they may not share a set, or the basis is not theirs.
         """
         if block_set.basis.kind != "cells":
-            # Their sensitivity is counted for the cells themselves: a scaled row would cost more.
+            # The sensitivity is computed for the cells themselves: a scaled row would cost more.
             raise PlanError("the basis is not the one cell that is left")
 
     def check_blocks(self) -> None:
@@ -138,7 +138,7 @@ class BlockSetStrategy(BlockSetIntegers[S]):
             yield block, basis, noise_std**2 * (inverse @ inverse.T)
 
     def _list_bases(self) -> Iterator[tuple[BlockSet, int, int, IntArray]]:
-        """List each block with its set, its index in it, and its basis (n, D), written out."""
+        """List each block's set, its index in the set, its number, and its basis matrix (n, D)."""
         for block_set in self.block_sets:
             for i, block in enumerate(block_set.blocks.tolist()):
                 matrix = self.structure.build_block_matrix(block)
@@ -225,12 +225,12 @@ def multiply_basis(structure: MatrixStructure, block_set: BlockSet) -> AnyArray:
 
 
 def sum_column_squares(parts: list[tuple[int, AnyArray]]) -> tuple[int, FloatArray]:
-    """Sum the squares of columns: of sum over parts (multiple, A) of multiple |A e_i|^2.
+    """Sum multiple |A e_i|^2 over the parts (multiple, A), for each column i.
 
     Floats pick the columns that may attain the largest sum, and integers decide.
 
     Returns:
-        The largest, exact, and upper bounds on all of them, shape (columns,).
+        The largest sum, exact, and upper bounds on all sums, shape (columns,).
     """
     near = np.sum([float(f) * (A.astype(np.float64) ** 2).sum(axis=0) for f, A in parts], axis=0)
     error = gamma(sum(len(A) for _, A in parts) + 4)

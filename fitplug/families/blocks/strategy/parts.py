@@ -1,10 +1,9 @@
-"""Block sets in parts: their exact answers and their estimates, from pieces.
+"""Block sets in parts: exact answers and estimates, from pieces.
 
-Matrices act on one attribute each. So where a block is cut along attribute c, a slab, which has
-few cells of c and all of the others, is multiplied by the matrices of the others, and a part, which
-has all of c and few columns of the others, by the matrix of c. Estimates go the same way back
-(`fitplug.families.blocks.strategy.estimates`). What a part or a slab has completely is summed
-or spread along c.
+Each matrix acts on one attribute. So if a block is cut along attribute c, a slab (few cells of c,
+all cells of the others) is multiplied by the other attributes' matrices, and a part (all of c, few
+columns of the others) by the matrix of c. Estimates go the same way back
+(`fitplug.families.blocks.strategy.estimates`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from fitplug.numeric import (
 
 
 class BlockCountSplit:
-    """The pieces of a slab."""
+    """The pieces of a slab's counts."""
 
     def __init__(self, cut: BlockCut, slab: int, counts: AnyArray) -> None:
         self._strategy, self._cut, self._slab, self._counts = cut.strategy, cut, slab, counts
@@ -53,17 +52,18 @@ class BlockCountSplit:
         return pack_integers([self._multiply(k, reading) for k, reading in readers])
 
     def _multiply(self, k: int, reading: Reading) -> AnyArray:
-        """Multiply rows of a block's basis by the slab's counts, (cells, rows)."""
+        """Multiply the rows of a reading by the slab's counts, shape (cells, rows)."""
         structure = self._strategy.structure
         names = self._cut.tables[self._table]
         attributes = [structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
         return reading.multiply(sum_margin(self._counts, names, [*attributes, *reading.dense]))
 
     def _multiply_columns(self, part: int) -> list[AnyArray]:
-        """Multiply by all matrices of a part's one block except its largest attribute's.
+        """Multiply a slab's counts by the matrices of a part's block, except its largest
+        attribute's.
 
         Returns:
-            For each reading from the table, (cells of the largest attribute, columns, rows).
+            For each reading from the table, shape (cells of the largest attribute, columns, rows).
         """
         k = self._cut.parts[part].first
         if self._latest[0] == k:
@@ -100,11 +100,11 @@ class BlockCountGathering:
         self._sums = ExactTotals(self._shapes)
 
     def add_pieces(self, pieces: Mapping[int, IntArray]) -> list[AnyArray]:
-        """Add up the pieces, of which one is held at a time.
+        """Add up the pieces, with one in memory at a time.
 
         Returns:
             B x of each block: an axis for each of its attributes, and one of n. For a range of
-            columns, what the other attributes' matrices measure: axes of the largest attribute,
+            columns, the product with the other attributes' matrices: axes of the largest attribute,
             columns and n.
         """
         for slab in pieces:
@@ -114,7 +114,7 @@ class BlockCountGathering:
         return self._sums.totals
 
     def _add_values(self, slab: int, values: AnyArray) -> None:
-        """Add what a slab has for each block."""
+        """Add a slab's values for each block."""
         at, number, one = 0, self._cut.table_of_slab[slab], self._cut.slabs[slab]
         for k, reading in self._cut.list_readers(number, self._number):
             i = k - self._part.first
@@ -133,7 +133,7 @@ class BlockCountGathering:
             at = end
 
     def _find_range_axis(self, k: int, cut: str | None) -> int | None:
-        """Find the axis of a block's counts of which a slab has a range; None if it has all."""
+        """Find the axis of a block's counts along which a slab is a range; None if it has all."""
         names = [self._cut.structure.block_attributes[a] for a in self._cut.blocks[k].attributes]
         if cut not in names:
             return None
@@ -171,7 +171,7 @@ class PartedBlocks(BlockCut):
         return BlockEstimation(self, output, pieces).estimate()
 
     def _answer_columns(self, block: PlacedBlock, part: BlockPart, x: AnyArray) -> IntArray:
-        """Compute the answers of columns (n_c, columns, n) of a block, clamped."""
+        """Compute a block's answers for columns of counts (n_c, columns, n), clamped."""
         largest = block.attributes[self.find_axis(block)]
         matrix = self.strategy.find_matrix(largest, block.block)
         y = matrix.apply(make_room(x, matrix.growth), 0)

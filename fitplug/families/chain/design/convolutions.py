@@ -1,15 +1,15 @@
-"""Chains measured by convolutions: T that suits a chain without ends, and R and M that level it.
+"""Chains measured by convolutions: T from an infinite chain, with R and M levelling the ends.
 
-With equal weights everywhere, the optimum along a chain that never ends is the Toeplitz matrix of
+With equal weights everywhere, the optimum along an infinite chain is the Toeplitz matrix of
 
     ((1 - x z) / (1 - z))^1/2        0 <= x < 1
 
-where x grows from 0 with the weight of single cells against that of prefixes. The ends, and targets
-that vary, are left to R and M: M makes the privacy profile level, and R the variances over their
-targets. For given R, the column weights m_i = (sum_j r_j^2 t_(j - i)^2)^-1/2 make the profile
-level. They are rounded to integers at once, because variances are cheap only where many columns
-have one weight. Then each row's weight grows by a power of the ratio of its variance to its target,
-and so on. The steps begin with a shorter chain, whose weights are close to those of the long one
+where x grows from 0 with the weight of single cells relative to prefixes. R and M handle the ends
+and varying targets: M levels the privacy profile, and R the variances over targets. For given R,
+the column weights m_i = (sum_j r_j^2 t_(j - i)^2)^-1/2 level the profile. They are rounded to
+integers at once, because variances are cheap only if many columns share one weight. Then each row's
+weight grows by a power of the ratio of its variance to its target, and the two steps repeat. They
+start with a shorter chain, whose weights are close to those of the long one
 (docs/theory/chains.md).
 """
 
@@ -31,7 +31,7 @@ from fitplug.solve import Solution
 
 @dataclass(frozen=True, eq=False)
 class ToeplitzPair:
-    """The sequences of T, of T^-1 and of its prefix sums, each of shape (n,)."""
+    """The sequences of T, of T^-1 and of the prefix sums of T^-1, each of shape (n,)."""
 
     t: FloatArray
     v: FloatArray
@@ -48,16 +48,16 @@ def build_toeplitz(n: int, x: float) -> ToeplitzPair:
 
 
 def choose_cell_weight(structure: ChainStructure, duals: Solution) -> float:
-    """Choose x for the dual weights that prefixes and cells have, on the average, in all blocks.
+    """Choose x for the average dual weights of prefixes and cells over all blocks.
 
-    With q_s per prefix and q_c per cell T has the squared spectrum (q_s / |1 - z|^2 + q_c)^1/2,
+    With q_s per prefix and q_c per cell, T has the squared spectrum (q_s / |1 - z|^2 + q_c)^1/2,
     which factors into the form above: with a - b = q_s^1/2 and a b = q_c it is x = b / a.
     """
     row_weights = duals.q / structure.targets
     prefixes, cells = 0.0, 0.0
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
         weights = structure.gather_weights(block, row_weights)
-        # The total may have a row of its own, and says nothing of the chain without ends.
+        # The total may have its own row, and plays no part in the infinite chain.
         prefixes += math.sqrt(multiple) * float(weights[0][:-1].sum())
         cells += math.sqrt(multiple) * float(weights[1].sum())
     difference = math.sqrt(prefixes)
@@ -66,7 +66,7 @@ def choose_cell_weight(structure: ChainStructure, duals: Solution) -> float:
 
 
 def place_cells(n: int) -> FloatArray:
-    """Place cells on a line on which the ends of chains of different lengths coincide, (n,)."""
+    """Place cells on a line that aligns the ends of chains of different lengths, shape (n,)."""
     middle = (np.arange(n) + 0.5) / n
     return np.asarray(np.log(middle / (1 - middle)))
 
@@ -83,28 +83,28 @@ _POWER = 0.85
 """The power of the ratio of a variance to its target by which a row's weight grows."""
 
 _SHORTER, _SHORTEST = 16, 512
-"""A chain begins with one that is so many times shorter, but has no fewer cells than this."""
+"""A chain starts from one that is 16 times shorter, if this has at least 512 cells."""
 
 _FIRST_STEPS, _FURTHER_STEPS = 40, 12
-"""The steps of the shortest chain, and those of longer ones."""
+"""The numbers of steps of the shortest chain, and of longer ones."""
 
 _COARSE = 1e-2
-"""The relative step between the weights of neighbouring columns, until the last few steps."""
+"""The relative resolution of column weights, until the last few steps."""
 
 _FINE, _FINE_LONG, _LONG = 1e-3, 3e-3, 2**18
-"""The relative steps at the end, of chains of up to 2^18 cells and of longer ones. Each step costs
-a pass over the cells."""
+"""The final relative resolution of column weights, for chains of up to 2^18 cells and for longer
+ones. Each different weight costs a pass over the cells."""
 
 _FINE_STEPS = 6
-"""The last steps, which have the final steps between columns."""
+"""The number of last steps, which have the final resolution."""
 
 _TOTAL_STEPS = 4
-"""How often the weight of the total and the variances that it leaves are found in turn."""
+"""The number of alternations between the weight of the total and the resulting variances."""
 
 _LEAST_ROWS = (0.5, 0.0625)
-"""The least row weights that are tried, as parts of the largest. Some targets are slack at the
-optimum, such as those next to the ends and those that are looser than others far around. Their rows
-would shrink without end, and the columns' weights would grow for it."""
+"""The least row weights to try, as shares of the largest. Some targets are slack at the optimum,
+such as those near the ends and those much looser than their neighbours. Without a limit, their rows
+would shrink forever, and the columns' weights would grow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +115,9 @@ class LevelWeights:
         rows: r, shape (n,), at most 1.
         columns: m, shape (n,).
         prefix_variances: The variances of the prefixes at noise of variance 1, shape (n,).
-        cell_variances: Those of the single cells, shape (n,); zeros if none is asked.
-        total: The weight of the total's own row; 0 for none.
+        cell_variances: The variances of the single cells, shape (n,); zeros if no query asks for
+            one.
+        total: The weight of a separate row for the total; 0 for none.
         cost: The privacy cost at the targets.
     """
 
@@ -130,12 +131,12 @@ class LevelWeights:
 
 @dataclass(frozen=True, eq=False)
 class ChainNeeds:
-    """What a chain's variances are multiplied by to be at most 1; 0 where nothing is asked.
+    """The factors of a chain's variances, whose products must be at most 1; 0 without queries.
 
     Attributes:
-        prefixes: Of each prefix, shape (n,).
-        cells: Of each single cell, shape (n,).
-        total: Of the total, if that is more than of any other prefix; else 0.
+        prefixes: The factor of each prefix, shape (n,).
+        cells: The factor of each single cell, shape (n,).
+        total: The factor of the total if it exceeds that of all other prefixes; else 0.
     """
 
     prefixes: FloatArray
@@ -143,11 +144,12 @@ class ChainNeeds:
     total: float
 
     def compute_ratios(self, prefixes: FloatArray, cells: FloatArray) -> FloatArray:
-        """Compute the larger ratio of a prefix and its last cell, for variances (n,) of both."""
+        """Compute the larger ratio of each prefix and its last cell, from variances (n,) of
+        both."""
         return np.maximum(self.prefixes * prefixes, self.cells * cells)
 
     def shorten(self, n: int) -> ChainNeeds:
-        """Take the largest needs of the cells that each of n cells stands for."""
+        """Shorten to n cells, each with the largest needs of the cells that it stands for."""
         starts = to_positions(np.arange(n, dtype=np.int64) * len(self.prefixes) // n)
         return ChainNeeds(
             np.maximum.reduceat(self.prefixes, starts),
@@ -157,9 +159,9 @@ class ChainNeeds:
 
 
 def make_needs(prefixes: FloatArray, cells: FloatArray) -> ChainNeeds:
-    """Make needs of those of all prefixes and cells, shape (n,) each."""
+    """Make needs from the factors of all prefixes and cells, shape (n,) each."""
     total, most = float(prefixes[-1]), float(prefixes[:-1].max(initial=0.0))
-    # A total that is asked more accurately gets a row of its own, if there are other prefixes.
+    # A total with a tighter target gets a separate row, if there are other prefixes.
     if not 0 < most < total:
         return ChainNeeds(prefixes, cells, 0.0)
     return ChainNeeds(np.append(prefixes[:-1], most), cells, total)
@@ -169,11 +171,11 @@ def level_chain(needs: ChainNeeds, x: float) -> tuple[LevelWeights, float]:
     """Find the weights of the rows and columns for T of parameter x.
 
     Args:
-        needs: What is asked.
+        needs: The needs.
         x: The parameter of T; see `fitplug.families.chain.design.convolutions`.
 
     Returns:
-        The best weights found, and the least row weight that the shortest chain does best with.
+        The best weights found, and the least row weight that was best for the shortest chain.
     """
     n = len(needs.prefixes)
     shorter = n // _SHORTER
@@ -194,18 +196,19 @@ def choose_columns(
         rows: The weights of the rows, shape (n,).
         t: The sequence of T, shape (n,).
         least: The least weight.
-        resolution: The relative step between weights of neighbouring columns that differ; None for
-            the finest.
+        resolution: The relative step between different weights of adjacent columns; None for the
+            finest.
 
     Returns:
-        Shape (n,): equal over long pieces, since each piece costs the variances a pass.
+        The weights, shape (n,), equal over long runs, since each run costs a pass for the
+        variances.
     """
     if resolution is None:
         resolution = _FINE if len(rows) <= _LONG else _FINE_LONG
     sums = np.maximum(correlate(t * t, rows * rows), 1e-12 * float((rows * rows).max()))
     levels = -0.5 * np.log(sums / sums.max()) / resolution
-    # In quarters of a step. A weight that is half a step behind the wanted one changes to half a
-    # step ahead of it, so that small waves do not change it back.
+    # In quarters of a step. A weight half a step behind the wanted one jumps to half a step ahead
+    # of it, so that small waves do not change it back.
     quarters = np.rint(4 * levels).astype(np.int64)
     starts = np.flatnonzero(np.diff(quarters, prepend=quarters[0] - 1))
     chosen, current = [], int(quarters[0])
@@ -221,7 +224,7 @@ def choose_columns(
 def _level(
     needs: ChainNeeds, x: float, rows: FloatArray, steps: int, least_row: float
 ) -> LevelWeights:
-    """Level by some steps from given weights of the rows."""
+    """Level in some steps from given weights of the rows."""
     pair = build_toeplitz(len(rows), x)
     best: LevelWeights | None = None
     for step in range(steps):
@@ -239,7 +242,7 @@ def _level(
 def _evaluate(
     needs: ChainNeeds, pair: ToeplitzPair, rows: FloatArray, columns: IntArray
 ) -> LevelWeights:
-    """Evaluate weights, and choose the one of the total."""
+    """Evaluate weights of rows and columns, and choose the weight of the total."""
     prefixes = upper_prefix_stds(pair.u, 0.0, rows, columns) ** 2
     cells = np.zeros(len(rows))
     if needs.cells.any():
@@ -263,7 +266,7 @@ def _evaluate(
 
 
 def _fill_gaps(ratios: FloatArray) -> FloatArray:
-    """Give rows of which nothing is asked the ratio of the next row of which something is."""
+    """Give rows without queries the ratio of the next row that has one."""
     n = len(ratios)
     asked = np.where(ratios > 0, np.arange(n), n)
     following = np.minimum.accumulate(asked[::-1])[::-1]

@@ -1,18 +1,18 @@
-"""Nested triangles close to the optimum of a chain, from its dual weights.
+"""Nested triangles near the optimum of a chain, from its dual weights.
 
-**Dual weights.** They are those of `fitplug.solve.dual`, with the gradients that the sweeps of the
-certificate give.
+**Dual weights.** They come from `fitplug.solve.dual`, with gradients from the certificate's sweeps.
 
 **Optimal covariance.** For dual weights p and q the optimum is Sigma = D^1/2 N^-1/2 D^1/2, and by
 the quadrature of the certificate it is a weighted sum over poles t of the posterior covariances
-D^1/2 (N + t)^-1 D^1/2. Each is a walk's covariance: with y_j the variance of the prefix s_j and r_j
-what s_(j+1) has of s_j, cov(s_i, s_j) = y_i r_i ... r_(j-1) for i <= j (docs/theory/chains.md).
+D^1/2 (N + t)^-1 D^1/2. Each is the covariance of a walk: with y_j the variance of the prefix s_j
+and r_j the regression coefficient of s_(j+1) on s_j, cov(s_i, s_j) = y_i r_i ... r_(j-1) for i <= j
+(docs/theory/chains.md).
 
-**Nested triangles.** Each row of the strategy measures what is new of a cell: its optimal noise
-less what the rows before it predict of this noise. Within a leaf all cells before it predict, and
-from farther back K weighted sums of each left half. The sums are the count, and the combinations of
-bins of cells that say most about the right half. Bins grow with the distance from the right half,
-measured in the weights of the prefixes between, and weights are interpolated between them
+**Nested triangles.** Each row of the strategy measures the innovation of a cell: its optimal noise
+minus the prediction of this noise from earlier rows. Predictors are the earlier cells of the same
+leaf and, from farther back, K weighted sums of each left half: the count, and the combinations of
+bins of cells that predict the right half best. Bins grow with the distance from the right half,
+measured in the weights of the prefixes in between, and weights are interpolated between bins
 (docs/theory/chains.md).
 """
 
@@ -32,7 +32,7 @@ from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import DualValue, Problem, Solution, solve_dual
 
 _STEP, _TAIL = 1, 1e-4
-"""Poles that are enough for the gradients: fewer than those of the certificate."""
+"""The spacing and tail of poles for the gradients, which need fewer than the certificate."""
 
 _MOST_STEPS = 60
 
@@ -43,8 +43,8 @@ def ascend_chain_dual(structure: ChainStructure, most_steps: int, gap: float) ->
     Args:
         structure: The structure of the workload.
         most_steps: The most steps.
-        gap: The ascent ends when no covariance can cost so much less than the best one that was
-            seen, relatively.
+        gap: The ascent ends when no covariance can cost less than the best one seen by more than
+            this, relatively.
     """
 
     def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
@@ -71,7 +71,7 @@ def _compute_gradients(
         trace = compute_chain_trace(p, prefixes, cells)
         if not trace > 0:
             continue
-        # The poles are placed for weights that give N a trace of 1.
+        # The poles are placed for weights scaled so that N has trace 1.
         quadrature = place_poles(1.0, structure.n, step=_STEP, tail=_TAIL)
         sums = sweep_chain(p, prefixes / trace, cells / trace, quadrature)
         scale = math.sqrt(multiple)
@@ -85,7 +85,7 @@ def _compute_gradients(
 
 
 _WALK_TAIL = 1e-8
-"""The part of the trace of N^1/2 that poles left out may have: its inverse needs more than it."""
+"""The share of the trace of N^1/2 that omitted poles may have. The inverse needs more poles."""
 
 
 class Walks(NamedTuple):
@@ -100,7 +100,7 @@ class Walks(NamedTuple):
     decays: FloatArray
 
     def compute_increments(self, edges: IntArray) -> FloatArray:
-        """Compute the covariance of the counts between cells, ascending, (edges - 1, edges - 1)."""
+        """Compute the covariance of the counts between ascending edges, (edges - 1, edges - 1)."""
         y, log = self.variances[edges], self.decays[edges]
         S = (np.exp(np.minimum(log[None] - log[:, None], 0.0)) * y[:, None]).sum(axis=2)
         S = np.triu(S) + np.triu(S, 1).T
@@ -111,12 +111,12 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     """Find the walks of the optimum for dual weights.
 
     Args:
-        p: Weights of the cells, shape (n,), above 0.
+        p: Weights of the cells, shape (n,), positive.
         prefix_weights: Weights of the prefixes, shape (n,).
         cell_weights: Weights of the single cells, shape (n,).
     """
     n = len(p)
-    trace = float(prefix_weights @ np.cumsum(p) + cell_weights @ p)
+    trace = compute_chain_trace(p, prefix_weights, cell_weights)
     t, weights = place_poles(1.0, n, tail=_WALK_TAIL)
     w, c = prefix_weights / trace, cell_weights / trace
     steps = p[:, None] / (t + np.outer(c * p, np.ones_like(t)))
@@ -126,7 +126,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
         F[j + 1] = before / (1 + w[j] * before)
     after = np.zeros_like(t)
     for j in range(n - 1, -1, -1):
-        # F is the variance given what lies before, and `after` the information of what comes later.
+        # F is the variance given earlier observations, and `after` the information of later ones.
         F[j + 1] /= 1 + F[j + 1] * after
         J[j] = after + w[j]
         after = J[j] / (1 + steps[j] * J[j])
@@ -136,23 +136,23 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
 
 
 _SUMS = 6
-"""K, the sums of a left half that the right half sees."""
+"""K, the number of sums of a left half on which the right half's rows depend."""
 
 _LEAF = 24
-"""About the cells of a leaf."""
+"""The approximate number of cells of a leaf."""
 
 _SPREAD = 0.15
-"""The weight of the prefixes within a bin, as a part of that between the bin and the right half."""
+"""The weight of the prefixes within a bin, relative to that between the bin and the right half."""
 
 _LARGEST_SUM = 2**12
 """The largest weight of a cell in a sum."""
 
 _NEGLIGIBLE = 1e-10
-"""Directions of the bins with less of their variance than this are left out."""
+"""Directions of the bins with less than this share of the variance are left out."""
 
 
 def approximate_optimum(structure: ChainStructure, duals: Solution) -> list[NestedTriangles]:
-    """Find nested triangles of each block close to the optimum for dual weights."""
+    """Find nested triangles for each block, near the optimum for dual weights."""
     triangles = []
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
         prefixes, cells = structure.gather_weights(block, duals.q / structure.targets)
@@ -161,14 +161,14 @@ def approximate_optimum(structure: ChainStructure, duals: Solution) -> list[Nest
 
 
 class _Sums(NamedTuple):
-    """The weighted sums of the left halves of the nodes of a level, K of each.
+    """The K weighted sums of each left half in a level of nodes.
 
     Attributes:
         weights: V, integers, shape (nodes, half, K).
-        starts: What a prefix before a left half tells about its sums, shape (nodes, poles, K): the
-            covariance is this times the walk's with the prefix before the first cell.
-        ends: Their covariances with the prefix at the end of the half, shape (nodes, poles, K).
-        covariance: Shape (nodes, K, K).
+        starts: For each pole, the covariance of the sums with an earlier prefix, divided by that of
+            the prefix before the half's first cell with it, shape (nodes, poles, K).
+        ends: The sums' covariances with the prefix at the end of the half, shape (nodes, poles, K).
+        covariance: The sums' covariance, shape (nodes, K, K).
     """
 
     weights: FloatArray
@@ -178,14 +178,14 @@ class _Sums(NamedTuple):
 
 
 def build_nested(walks: Walks, prefix_weights: FloatArray) -> NestedTriangles:
-    """Build nested triangles whose noise of variance 1 has about the covariance of walks.
+    """Build nested triangles for which noise of variance 1 has nearly the walks' covariance.
 
     Args:
         walks: The walks, of n cells.
         prefix_weights: Weights of the prefixes, shape (n,).
 
     Returns:
-        Real numbers but for the integer sums; there are 2^D leaves.
+        The nested triangles, real except for the integer sums, with 2^D leaves.
     """
     n = len(prefix_weights)
     levels = max(0, round(math.log2(n / _LEAF)))
@@ -210,7 +210,7 @@ def build_nested(walks: Walks, prefix_weights: FloatArray) -> NestedTriangles:
 
 
 def _find_sums(walks: Walks, masses: FloatArray, half: int) -> _Sums:
-    """Find the sums of all left halves of some length that have a cell after them."""
+    """Find the sums of all left halves of a given length that have a cell after them."""
     n = len(masses) - 1
     nodes = -(-(n - half) // (2 * half))
     first = 2 * half * np.arange(nodes)
@@ -236,7 +236,7 @@ def _find_sums(walks: Walks, masses: FloatArray, half: int) -> _Sums:
 
 
 def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> FloatArray:
-    """Choose the sums of the cells of a left half that predict its right half, (half, K)."""
+    """Choose the sums of a left half's cells that predict the right half, (half, K)."""
     middle, last = first + half, min(first + 2 * half, len(masses) - 1)
     left = _place_bins(masses, first, middle)
     right = _mirror_bins(masses, middle, last)
@@ -258,7 +258,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
     said = solve_triangular(R, rest[k:, :k] @ whitened, lower=True)
     directions = whitened @ svd(said, full_matrices=False)[2][: _SUMS - 1].T
     directions /= sizes[:k, None]
-    # A sum is about independent of the count, so that few digits are lost.
+    # Make each sum nearly independent of the count, so that few digits are lost.
     directions -= (total[:k] @ directions) / mass
     directions *= _LARGEST_SUM / np.maximum(np.abs(directions).max(axis=0), 1e-300)
     before = masses[first:middle]
@@ -269,7 +269,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
 
 
 def _place_bins(masses: FloatArray, first: int, last: int) -> IntArray:
-    """Place bins of the cells from `first` up to `last`, which are fine near `last`.
+    """Divide the cells from `first` to `last` into bins that get finer towards `last`.
 
     Args:
         masses: The sums of the weights of all prefixes before each cell, shape (n + 1,).
@@ -281,7 +281,7 @@ def _place_bins(masses: FloatArray, first: int, last: int) -> IntArray:
     """
     edges, end = [last], last - 1
     while True:
-        # The bin whose last cell is `end` may have prefixes of so much weight before its end.
+        # The bin whose last cell is `end` may hold prefixes of this much weight before its end.
         allowed = masses[end] - _SPREAD * (masses[last] - masses[end])
         start = int(np.searchsorted(masses[: end + 1], allowed, side="left"))
         start = min(max(start, first), end)
@@ -292,7 +292,7 @@ def _place_bins(masses: FloatArray, first: int, last: int) -> IntArray:
 
 
 def _mirror_bins(masses: FloatArray, first: int, last: int) -> IntArray:
-    """Place bins of the cells from `first` up to `last`, which are fine near `first`."""
+    """Divide the cells from `first` to `last` into bins that get finer towards `first`."""
     edges, start = [first], first
     while True:
         allowed = masses[start] + _SPREAD * (masses[start] - masses[first - 1])
@@ -307,17 +307,17 @@ def _mirror_bins(masses: FloatArray, first: int, last: int) -> IntArray:
 def _predict(
     walks: Walks, of_levels: list[_Sums], seen: list[int], start: int, stop: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Find the rows of a leaf: each cell's noise less its prediction, over its std.
+    """Find the rows of a leaf: each cell's noise minus its prediction, over the residual's std.
 
     Args:
         walks: The walks.
         of_levels: The sums of each level.
-        seen: The levels whose sums the leaf sees, those farthest back first.
+        seen: The levels whose sums the leaf's rows depend on, those farthest back first.
         start: The first cell of the leaf.
         stop: The cell after the last one.
 
     Returns:
-        The coefficients of the sums, shape (cells, sums), and those of the cells.
+        The coefficients of the sums, shape (cells, sums), and of the cells, shape (cells, cells).
     """
     leaf_cells = stop - start
     k = _SUMS * len(seen)

@@ -1,11 +1,11 @@
-"""The plan of a chain: dual weights, levelled weights, block scales, integers.
+"""The design of a chain: dual weights, levelled weights, block scales, integers.
 
-The scales of the blocks and the weights along the chain are found in turn, since each decides what
-the other must meet.
+The scales of the blocks and the weights along the chain are found alternately, since each
+determines the needs of the other.
 
 The coefficient of an answer is a product r_j t_(j - i) m_i M_A of integers, times an entry of the
-contrasts of A, and an answer has 64 bits: these share what a product may have. What rounding costs
-is part of the plan's gap.
+contrasts of A. These factors share the 64 bits of an answer. The cost of rounding is part of the
+plan's gap.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options, Solution
 
 CHAIN_MARGIN = 1e-9
-"""The relative margin of claimed variances above the proven ones, and of bounds below them: another
-machine rounds transforms and sweeps otherwise."""
+"""The relative margin of claimed variances above, and claimed bounds below, the proven ones:
+another machine may round transforms and sweeps differently."""
 
 _LARGEST = (
     (512, 1024, 32),
@@ -62,25 +62,25 @@ _LARGEST = (
     (64, 128, 4),
     (32, 64, 2),
 )
-"""The largest weight of a row, the least of a column and the most that the least multiple of a
-block may be. Where there is one block, its multiple is 1."""
+"""The largest weight of a row, the least weight of a column, and the largest value of the least
+multiple of a block. A single block has the multiple 1."""
 
 _ENOUGH = 1000
-"""One block takes the first of these that leave t_0 as much."""
+"""A single block takes the first of these for which t_0 is at least this."""
 
 _NEEDED = 64
 """The least t_0."""
 
 _NEGLIGIBLE = 0.01
-"""Blocks that cost less than this part of the costliest may have any multiple."""
+"""Blocks that cost less than this share of the costliest may have any multiple."""
 
 _ROUNDED_ROOM = 0.999
-"""The part of the room that is used, since rounding may enlarge entries."""
+"""The share of the room to use, since rounding may enlarge entries."""
 
 _NO_ROOM = "tables of so many cells exceed 64-bit integers; ask for tables of fewer cells"
 
 _TRIED = 512
-"""The multiples of the blocks that are tried."""
+"""The number of multiples of the blocks to try."""
 
 
 def round_chain(
@@ -111,7 +111,7 @@ def round_chain(
         rows = np.maximum(np.rint(weights.rows / weights.rows.max() * largest_row), 1.0)
         columns = choose_columns(rows, pair.t, least=least_column)
         later = np.maximum.accumulate(rows[::-1])[::-1]
-        # The total was weighed for columns of the least weight there, and rows of at most 1.
+        # The total's weight is relative to the least column weight and to rows of at most 1.
         total = weights.total * largest_row * least_column / float(weights.columns.min())
         most = math.floor(room / max(float((later * columns).max()), total))
         if most < _NEEDED:
@@ -144,7 +144,8 @@ def round_nested(
 
     Args:
         structure: The structure of the workload.
-        matrices: Those of each block, for the noise on the block; their sums are integers.
+        matrices: The nested triangles of each block, for the noise on the block; their sums are
+            integers.
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -190,7 +191,7 @@ def round_nested(
 
 
 def _round_scales(structure: ChainStructure, scales: FloatArray, largest: int) -> IntArray:
-    """Round multiples of (scale of a block * precision of its contrasts)^-1/2 to integers, (b,)."""
+    """Round a multiple of (scale * precision of contrasts)^-1/2 of each block to integers, (b,)."""
     precisions = [float(build_contrasts(n).precision) for n in structure.sizes]
     precisions[structure.chain_position] = 1.0
     real = (np.append(precisions, 1.0)[structure.blocks].prod(axis=1) * scales) ** -0.5
@@ -199,28 +200,28 @@ def _round_scales(structure: ChainStructure, scales: FloatArray, largest: int) -
     spent = structure.multiples_of_blocks / scales
     counts = spent >= _NEGLIGIBLE * spent.max()
     wanted = np.linspace(largest / 2, largest, _TRIED)[:, None] * (real / real[counts].min())
-    # Each block's share of the cost and of the variances changes by the square of its factor.
+    # A block's share of the cost and of the variances changes by the square of its rounding.
     off = np.abs(np.log(np.maximum(np.rint(wanted), 1.0) / wanted))[:, counts].max(axis=1)
     best = wanted[int(off.argmin())]
     return np.maximum(np.rint(best), 1.0).astype(np.int64)
 
 
 MOST_NESTED = 2**18
-"""The most cells, of all blocks together, for which blocks have nested triangles of their own.
-More take too much memory, and all blocks share one matrix of convolutions."""
+"""The most cells of all blocks together for which each block has its own nested triangles. More
+would take too much memory; all blocks then share one matrix of convolutions."""
 
 _LONG, _NEAR = 2**15, 0.01
-"""Chains of more cells, of all blocks together, take convolutions, which are found faster, if these
-cost so little more than the bound, relatively."""
+"""Above this number of cells in all blocks together, convolutions, which are found faster, are used
+if their gap is at most 1%."""
 
 _GAP = 1.5e-3
-"""How near the least cost the covariance is that nested triangles come close to."""
+"""The gap of the covariance that nested triangles approximate."""
 
 _LEAST_GAP = 3e-4
-"""How near it is for convolutions, which are compared with the bound of its dual weights."""
+"""The gap for convolutions, which are compared with the bound of the dual weights."""
 
 _TURNS = 2
-"""How often scales and weights are found in turn, where there are several blocks."""
+"""The number of alternations between scales and weights, if there are several blocks."""
 
 _SCALE_STEPS = 300
 _MIXING = 1e-6
@@ -229,10 +230,10 @@ _MIXING = 1e-6
 def design_chain(
     structure: ChainStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Find a strategy of a chain and the dual weights that show how good it is.
+    """Find a strategy of a chain, and dual weights that prove how good it is.
 
-    The arguments are those of `fitplug.families.designs.find_design`. Integers are as exact as
-    64 bits allow, whatever the loss.
+    The arguments are those of `fitplug.families.designs.find_design`. The integers are as exact as
+    64 bits allow; `loss` is not used.
 
     Raises:
         DesignError: If an integer strategy cannot be made or bounded.
@@ -269,7 +270,7 @@ def _find_convolutions(
     """Find a strategy whose blocks share one matrix of convolutions."""
     duals = ascend_chain_dual(structure, options.max_iterations, _LEAST_GAP)
     x = choose_cell_weight(structure, duals)
-    # Before any variances are known, a group needs what its dual weights say.
+    # Before any variances are known, the dual weights stand for the groups' needs.
     shares = np.add.reduceat(duals.q / structure.targets, structure.row_starts[:-1])
     scales = _take_scales(structure, shares)
     for turn in range(1 if len(scales) == 1 else _TURNS):
@@ -283,7 +284,7 @@ def _find_convolutions(
 
 
 def _gather_needs(structure: ChainStructure, scales: FloatArray) -> ChainNeeds:
-    """Gather the largest multiple over target of each prefix and cell, over all groups."""
+    """Gather, for each prefix and cell, the largest multiple over target among all groups."""
     prefixes, cells = np.zeros(structure.n), np.zeros(structure.n)
     multiples = _sum_multiples(structure, scales)
     starts = structure.row_starts
@@ -306,10 +307,10 @@ def _find_largest_ratios(structure: ChainStructure, weights: LevelWeights) -> Fl
 
 
 def _find_scales(structure: ChainStructure, ratios: FloatArray) -> FloatArray:
-    """Find the scales s of the blocks that make the cost least.
+    """Find the scales s of the blocks that minimise the cost.
 
-    They make (sum_A w_A / s_A) max_t ratio_t (sum over A of t of multiple s_A) least, whose dual is
-    the largest sum_A (w_A Q_A)^1/2 with Q_A = sum over t of q_t ratio_t multiple.
+    They minimise (sum_A w_A / s_A) max_t ratio_t (sum over A of t of multiple s_A). The dual
+    maximises sum_A (w_A Q_A)^1/2 with Q_A = sum over t of q_t ratio_t multiple.
 
     Args:
         structure: The structure.
@@ -328,7 +329,7 @@ def _find_scales(structure: ChainStructure, ratios: FloatArray) -> FloatArray:
 
 
 def _take_scales(structure: ChainStructure, weights: FloatArray) -> FloatArray:
-    """Take (w_A / Q_A)^1/2 for the groups' weights (groups,), shape (b,)."""
+    """Compute (w_A / Q_A)^1/2 for given weights of the groups (groups,), shape (b,)."""
     groups, blocks = structure.subsets.pairs
     Q = np.bincount(
         blocks, weights[groups] * structure.subsets.variance_multiples, len(structure.blocks)
@@ -337,7 +338,7 @@ def _take_scales(structure: ChainStructure, weights: FloatArray) -> FloatArray:
 
 
 def _sum_multiples(structure: ChainStructure, scales: FloatArray) -> FloatArray:
-    """Sum the multiples of the blocks' scales in each group's variances, shape (groups,)."""
+    """Sum multiple s_A over the blocks A of each group, shape (groups,)."""
     groups, blocks = structure.subsets.pairs
     variances = structure.subsets.variance_multiples * scales[blocks]
     sums = np.zeros(len(structure.workload.groups))

@@ -1,9 +1,9 @@
 """Strategies of chains: integer matrices of the chain, and a number for each block.
 
-With nested triangles each block has its own integer matrix, close to the optimum. A is lower
-triangular and invertible: within leaves of few cells it is any triangle, and a row sees what lies
-farther back through weighted sums of the cells, of which the first is the count itself. So a prefix
-is estimated without the errors of all leaves before it adding up. The answers are running sums of
+With nested triangles each block has its own integer matrix A, near the optimum. A is lower
+triangular and invertible: within leaves of few cells it is any triangle, and farther back a row
+depends on the cells only through weighted sums, the first of which is the count itself. So the
+errors of earlier leaves do not add up in the estimate of a prefix. The answers are running sums of
 integers, and cost and variances are those of the integers (docs/theory/chains.md).
 """
 
@@ -48,21 +48,21 @@ from fitplug.numeric import (
 from fitplug.workload import Factor
 
 _MOST = 2**40
-"""Bound on all integers: a larger one would leave no room for records."""
+"""The bound on all integers: larger ones would leave no room for records."""
 
 _MOST_LEVELS = 24
 
 
 @dataclass(frozen=True, eq=False)
 class NestedChain(AttributeMatrix):
-    """The integer matrices of a chain in all blocks; the methods use one block's.
+    """The integer matrices of a chain in all blocks; the methods use those of `block`.
 
     Attributes:
         cells: n, shape (1,), int64.
-        triangles: Those of the leaves in each block, shape (blocks, N, b, b), int64.
+        triangles: The triangles of the leaves in each block, shape (blocks, N, b, b), int64.
         sums: V in each block, shape (blocks, D, N b / 2, K), int64.
         weights: U in each block, likewise.
-        block: The block that is meant.
+        block: The block that the methods use.
     """
 
     cells: IntArray
@@ -91,7 +91,7 @@ class NestedChain(AttributeMatrix):
 
     @cached_property
     def views(self) -> tuple[NestedChain, ...]:
-        """The same matrices, one for each block."""
+        """This object for each block."""
         return tuple(replace(self, block=block) for block in range(len(self.triangles)))
 
     def of_block(self, block: int) -> NestedChain:
@@ -107,7 +107,7 @@ class NestedChain(AttributeMatrix):
 
     @property
     def parts(self) -> NestedTriangles:
-        """The parts of the block's matrix."""
+        """The block's matrix as nested triangles."""
         at = self.block
         return NestedTriangles(self.triangles[at], self.sums[at], self.weights[at])
 
@@ -127,7 +127,7 @@ class NestedChain(AttributeMatrix):
 
     @property
     def _has_form(self) -> bool:
-        """Whether the block's integers are in range, and zero where there are no cells."""
+        """Whether the block's integers are in range, and trivial for cells that do not exist."""
         A, n = self.parts, self.n
         b = A.triangles.shape[1]
         if max(map(find_largest_entry, (part for part in A if part.size))) >= _MOST:
@@ -157,20 +157,20 @@ class NestedChain(AttributeMatrix):
 
     @frozen_property
     def column_squares(self) -> tuple[FloatArray, FloatArray]:
-        """The squares of all columns and bounds on their errors, shape (n,) each."""
+        """The squared norms of all columns, and bounds on their errors, shape (n,) each."""
         squares, errors = square_columns(self._existing.astype(np.float64))
         return squares[: self.n], errors[: self.n]
 
     @property
     def _existing(self) -> NestedTriangles:
-        """The matrix, with zeros in rows of cells that do not exist."""
+        """The matrix, with zero rows for cells that do not exist."""
         A = self.parts
         triangles = A.triangles.copy()
         triangles.reshape(A.cells, -1)[self.n :] = 0
         return A._replace(triangles=triangles)
 
     def square_column(self, i: int) -> int:
-        """Compute the exact square of the column of a cell."""
+        """Compute the exact squared norm of a cell's column."""
         A, b = self._existing, self.triangles.shape[2]
         leaf, at = divmod(i, b)
         entries = [A.triangles[leaf, :, at]]
@@ -185,7 +185,7 @@ class NestedChain(AttributeMatrix):
 
     @cached_property
     def largest_entry(self) -> int:
-        """No less than the largest entry."""
+        """An upper bound on the largest entry."""
         return int(upper_entry(self.parts.astype(object)))
 
     @cached_property
@@ -229,7 +229,7 @@ class NestedChain(AttributeMatrix):
     def _multiply(
         self, values: AnyArray, axis: int, multiply: Callable[[AnyArray], AnyArray]
     ) -> AnyArray:
-        """Multiply along an axis of n, with zeros at cells that do not exist."""
+        """Multiply along an axis of n cells, padded with zeros for cells that do not exist."""
         moved = np.moveaxis(values, axis, 0)
         x = np.zeros((self.parts.cells, moved[:1].size), dtype=values.dtype)
         x[: self.n] = moved.reshape(self.n, -1)
@@ -245,13 +245,13 @@ class NestedChain(AttributeMatrix):
 
 
 def find_largest_column(chains: Sequence[NestedChain], multiples: Sequence[int]) -> int:
-    """Find the largest square of a cell's column in several matrices together, exactly.
+    """Find the largest sum over matrices of the squared norms of a cell's columns, exactly.
 
     Floats pick the columns that may attain the largest square, and integers decide.
 
     Args:
         chains: The matrices.
-        multiples: What the squares of each are multiplied by.
+        multiples: The factor of each matrix's squares.
     """
     near, errors = np.zeros(chains[0].n), np.zeros(chains[0].n)
     for chain, multiple in zip(chains, multiples, strict=True):
@@ -337,7 +337,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 def place_chain(
     structure: ChainStructure, matrix: ChainMatrix | NestedChain
 ) -> tuple[AttributeMatrix, ...]:
-    """Put the matrix of the chain among the contrasts of the symmetric attributes."""
+    """Combine the chain's matrix with the contrasts of the symmetric attributes."""
     matrices: list[AttributeMatrix] = [
         matrix if name == structure.chain else build_contrasts(n)
         for name, n in zip(structure.block_attributes, structure.sizes, strict=True)
@@ -346,7 +346,7 @@ def place_chain(
 
 
 def compute_block_scales(structure: ChainStructure, block_sets: tuple[BlockSet, ...]) -> FloatArray:
-    """Compute z_A of each block over the precision of its contrasts, shape (b,)."""
+    """Compute each block's z_A divided by the precision of its contrasts, shape (b,)."""
     precisions = [build_contrasts(n).precision for n in structure.sizes]
     precisions[structure.chain_position] = 1
     scales = np.empty(len(structure.blocks))

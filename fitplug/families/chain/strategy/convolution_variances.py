@@ -1,24 +1,24 @@
-"""Proven variances of the prefixes and cells of a chain that is measured by convolutions.
+"""Proven variances of the prefixes and cells of a chain measured by convolutions.
 
-T is lower triangular with the entries t_(i - j). Its inverse has v_(i - j), where
-t * v = 1, 0, 0, ..., and the prefix sums of T^-1 have u_(i - j), where t * u = 1, 1, 1, ... Both
-are found by Newton's iteration, and their errors follow from what is left over.
+T is lower triangular with the entries t_(i - j). Its inverse has the entries v_(i - j), where t * v
+= 1, 0, 0, ..., and the prefix sums of T^-1 have u_(i - j), where t * u = 1, 1, 1, ... Both are
+found by Newton's iteration, and the residuals bound their errors.
 
-With the noise z on R T M x, the prefix up to J of M^-1 T^-1 R^-1 z is
+With noise z on R T M x, the prefix up to J of M^-1 T^-1 R^-1 z is
 
     sum_(i <= J) b_i X_i = b_J U_J + sum_(pieces before that of J) (b - next b) U_(end of the piece)
 
 with b = 1/m, X = T^-1 R^-1 z and U_J = sum_i u_(J - i) z_i / r_i. So its variance needs one
 convolution for all J, and one for each piece of equal column weights, over the cells of the piece.
 
-The total may be measured too. Let E y estimate the cells and y_0 = k 1'x + z_0 be its answer. With
-any shares s, E y + s (y_0 - k 1'E y) is unbiased. With the covariances c = E E'1 of the cells with
-their total, and V = 1'c, a query w has then the variance
+The total may be measured too. Let E y estimate the cells, and let y_0 = k 1'x + z_0 be the total's
+answer. For any shares s, E y + s (y_0 - k 1'E y) is unbiased. With the covariances c = E E'1 of the
+cells with their total, and V = 1'c, a query w then has the variance
 
     |w E|^2 - 2 k (w s) (w c) + (w s)^2 (1 + k^2 V)
 
-which is least for s = k c / (1 + k^2 V). The shares are floats, and the variances are those of the
-shares that are used (docs/theory/chains.md).
+which is least for s = k c / (1 + k^2 V). The shares are floats, and the variances are those for the
+rounded shares (docs/theory/chains.md).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ToeplitzInverse:
     """The sequences of T^-1 and of its prefix sums.
 
     Attributes:
-        v: Those of T^-1, shape (n,).
-        u: Those of its prefix sums, shape (n,).
+        v: The sequence of T^-1, shape (n,).
+        u: The sequence of the prefix sums of T^-1, shape (n,).
         v_error: A bound on the error of each entry of v.
         u_error: A bound on the error of each entry of u.
     """
@@ -61,7 +61,7 @@ class ToeplitzInverse:
 
 @np.errstate(over="ignore", invalid="ignore")
 def invert_toeplitz(sequence: IntArray) -> ToeplitzInverse:
-    """Invert T, of which a sequence t (n,) with t_0 > 0 is the first column.
+    """Invert T, whose first column is a sequence t (n,) with t_0 > 0.
 
     Raises:
         DesignError: If T is too ill-conditioned for proven errors.
@@ -95,14 +95,14 @@ def invert_toeplitz(sequence: IntArray) -> ToeplitzInverse:
 
 
 def _find_rest(t: FloatArray, v: FloatArray, wanted: FloatArray) -> tuple[FloatArray, float]:
-    """Find what t * v lacks of the wanted entries (n,), and a bound on the error of each entry."""
+    """Compute the residual wanted - t * v, shape (n,), and a bound on the error of each entry."""
     product, error = convolve_with_bound(t, v)
     rest = wanted - product
     return rest, error + UNIT_ROUNDOFF * float(upper_norm(rest))
 
 
 _SHORTEST = 64
-"""Shorter transforms than of twice as many numbers do not pay."""
+"""The shortest block of a transform; transforms of fewer numbers do not pay."""
 
 
 def upper_prefix_stds(
@@ -113,8 +113,8 @@ def upper_prefix_stds(
     Args:
         u: The sequence of the prefix sums of T^-1, shape (n,).
         u_error: A bound on the error of each of its entries.
-        row_weights: r, the diagonal of R, shape (n,), above 0.
-        column_weights: m, the diagonal of M, shape (n,), above 0.
+        row_weights: r, the diagonal of R, shape (n,), positive.
+        column_weights: m, the diagonal of M, shape (n,), positive.
 
     Returns:
         Shape (n,).
@@ -127,7 +127,7 @@ def upper_prefix_stds(
     variances = b * b * row_sums
     errors = b * b * row_sum_errors
     products = _Products(u)
-    # The part of U at the ends of the pieces so far: its weights on z_i r_i, last cell first.
+    # The contribution of U at the ends of earlier pieces: its weights on z_i r_i, last cell first.
     earlier = np.zeros(n)
     variation, u_norm = 0.0, float(upper_norm(u))
     for start, end in zip(starts, [*starts, n][1:], strict=True):
@@ -141,7 +141,7 @@ def upper_prefix_stds(
         variances[start:end] += 2 * here * cross + fixed
         errors[start:end] += 2 * here * cross_error + gamma(n + 8) * abs(fixed)
     terms = len(starts) + 16
-    # What the errors of u and of the sums in `earlier` do to the norm of the weights on z.
+    # The effect of the errors of u and of the sums in `earlier` on the norm of the weights on z.
     spread = float(upper_norm(1 / row_weights))
     narrow = float((1 / row_weights).max())
     reach = b + variation
@@ -154,7 +154,7 @@ def upper_prefix_stds(
 class _Products:
     """Products sum_i u_(J - i) w_i of the cells i before a piece, for each J of the piece.
 
-    They are sums over blocks of as many cells as the piece has, counted back from its start. So all
+    They are sums over blocks of as many cells as the piece, counted back from its start. So all
     pieces of one length share the transforms of u.
     """
 
@@ -177,12 +177,12 @@ class _Products:
         spectrum = fft.rfft(padded.reshape(blocks, size), 2 * size)
         total = np.einsum("bk,bk->k", spectra[:blocks], np.conj(spectrum))
         products = fft.irfft(total, 2 * size)[:length]
-        # Each number of u is in two blocks, so the norms of the blocks of u come to twice the norm.
+        # Each number of u is in two blocks, which the factor 1.5 > sqrt(2) covers.
         error = (upper_convolution_error(size) + gamma(blocks + 8)) * 1.5 * self._norm
         return products, error * float(upper_norm(weights))
 
     def _transform(self, size: int) -> FloatArray:
-        """Transform the blocks of u, each with its successor; complex, (blocks, size + 1)."""
+        """Transform each block of u together with its successor; complex, (blocks, size + 1)."""
         if size not in self._spectra:
             blocks = -(-len(self._u) // size)
             padded = np.zeros((blocks + 1) * size)
@@ -199,7 +199,7 @@ class TotalUpdate:
     Attributes:
         weight: k.
         shares: s of the cells, shape (n,).
-        prefix_shares: Their prefix sums, shape (n,).
+        prefix_shares: The prefix sums of s, shape (n,).
         covariances: The covariance of each prefix with the total, shape (n,).
         error: A bound on the error of each covariance.
     """
@@ -218,7 +218,7 @@ class TotalUpdate:
 
     def update_prefixes(self, variances: FloatArray) -> FloatArray:
         """Update bounds on the variances of the prefixes, shape (n,)."""
-        # The shares are rounded differences: their exact prefixes are off by this.
+        # The shares are rounded differences, so their exact prefix sums are off by this.
         off = gamma(2) * float(np.abs(self.shares).sum()) * (1 + gamma(len(variances)))
         return self._update(variances, self.prefix_shares, self.covariances, self.error, off)
 
@@ -230,12 +230,12 @@ class TotalUpdate:
         error: float,
         off: float,
     ) -> FloatArray:
-        """Update variances for shares that are off by `off`, and covariances by `error`."""
+        """Update variances, where shares are off by at most `off`, and covariances by `error`."""
         k = float(self.weight)
         spread = 1 + k * k * (float(self.covariances[-1]) + self.error)
         updated = variances - 2 * k * shares * covariances + shares * shares * spread
         sizes = variances + 2 * k * np.abs(shares * covariances) + shares * shares * spread
-        # The derivative along a share that is off is at most this.
+        # An upper bound on the derivative with respect to a share that is off.
         slope = 2 * (k * (np.abs(covariances) + error) + (np.abs(shares) + off) * spread)
         wrong = 2 * k * np.abs(shares) * error + slope * off + gamma(16) * sizes
         return np.asarray((np.maximum(updated, 0.0) + wrong) * (1 + gamma(8)))
@@ -250,7 +250,7 @@ def find_total_update(
         inverse: The sequences of T^-1.
         row_weights: r, shape (n,).
         column_weights: m, shape (n,).
-        weight: k, above 0.
+        weight: k, positive.
     """
     covariances, error = find_total_covariances(
         inverse.u, inverse.u_error, row_weights, column_weights
@@ -265,8 +265,8 @@ def find_total_covariances(
     """Find the covariances of the prefixes with the total, and bound their errors.
 
     With b = 1/m, prefixes are b_J U_J + the sum over i < J of (b_i - b_(i+1)) U_i, and the total is
-    the last of them. So the weights of the
-    total on U are the differences of b, and the covariances with U give those with the prefixes.
+    the last of them. So the weights of the total on U are the differences of b, and the covariances
+    with U determine those with the prefixes.
 
     Args:
         u: The sequence of the prefix sums of T^-1, shape (n,).
@@ -282,7 +282,7 @@ def find_total_covariances(
     differences = np.append(b[:-1] - b[1:], b[-1])
     reach = float(np.abs(differences).sum()) * (1 + gamma(n))
     transform, norm_of_u = upper_convolution_error(n), float(upper_norm(u))
-    # The weights of the total on z / r, and what each is off by.
+    # The weights of the total on z / r, and a bound on their errors.
     pulled = correlate(u, differences)
     off = transform * norm_of_u * float(upper_norm(differences)) + u_error * reach
     off += gamma(4) * reach * float(np.abs(u).max())

@@ -5,10 +5,10 @@ and m, and T the lower triangular Toeplitz matrix of an integer sequence t. It i
 
     x = E A x        E = M^-1 T^-1 R^-1
 
-and the reference u of `fitplug.families.base.attribute_matrices` is zero. Where the total is asked
-more accurately than prefixes are, A has one row more, k times the total, and what its answer
-differs by from k 1'E y is spread over the cells. Products with A are exact convolutions of
-integers, and products with E are convolutions with a proven error (docs/theory/chains.md).
+and the reference u of `fitplug.families.base.attribute_matrices` is zero. If the total has a
+tighter target than the prefixes, A has one more row, k times the total, and the difference between
+its answer and k 1'E y is spread over the cells. Products with A are exact convolutions of integers,
+and products with E are convolutions with a proven error (docs/theory/chains.md).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from fitplug.numeric import (
 from fitplug.workload import Factor
 
 _MOST = 2**33
-"""Bound on all integers of a chain: a larger one would leave no room for records."""
+"""The bound on all integers of a chain: larger ones would leave no room for records."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChainMatrix(AttributeMatrix):
-    """The integer matrix A = R T M of a chain; see the module.
+    """The integer matrix A = R T M of a chain; see the module's docstring.
 
     Attributes:
         row_weights: r, shape (n,), int64.
@@ -128,7 +128,7 @@ class ChainMatrix(AttributeMatrix):
 
     @cached_property
     def largest_entry(self) -> int:
-        """No less than the largest |A_ji| = r_j |t_(j - i)| m_i of any j >= i."""
+        """An upper bound on |A_ji| = r_j |t_(j - i)| m_i for all j >= i."""
         later = np.maximum.accumulate(self.row_weights[::-1])[::-1]
         products = later.astype(object) * self.column_weights.astype(object)
         return max(int(products.max()) * find_largest_entry(self.sequence), self._total)
@@ -177,7 +177,7 @@ class ChainMatrix(AttributeMatrix):
         v, root = float(upper_norm(self._inverse.v)), self.n**0.5
         least = int(self.column_weights.min()) * int(self.row_weights.min())
         shares = float(upper_norm(self._update.shares)) if self._total else 0.0
-        # The share of the total is rounded, and so is what it takes from every cell.
+        # The total's share is rounded, and so is its effect on every cell.
         share_error = gamma(self.n + 8) * norm * shares
         reduced_norm = norm * (1 + self._total * shares * root)
         error = (
@@ -203,7 +203,7 @@ class ChainMatrix(AttributeMatrix):
 
     @frozen_property
     def _update(self) -> TotalUpdate:
-        """How the answer of the total is spread over the cells."""
+        """The spread of the total's answer over the cells."""
         r = self.row_weights.astype(np.float64)
         return find_total_update(self._inverse, r, self.column_weights, self._total)
 

@@ -1,15 +1,14 @@
-"""Nested triangles: lower triangular matrices whose far parts have few columns.
+"""Nested triangles: lower triangular matrices whose off-diagonal parts have low rank.
 
-The cells are N = 2^D leaves of b cells each. A node of level l is 2^l leaves that follow each
-other. Within a leaf the matrix is a triangle. Between the two halves of a node, the rows of the
-right half see K weighted sums of the cells of the left one: the part of the matrix there is U V'.
-Where cells are fewer than N b, the last ones do not exist.
+The cells form N = 2^D leaves of b cells each. The left half of a node of level l is 2^l consecutive
+leaves, and so is the right half. Within a leaf the matrix is a triangle. The rows of the right half
+of a node depend on the left half through K weighted sums of its cells: this part of the matrix is U
+V'. If there are fewer than N b cells, the last ones do not exist.
 
-The inverse of [[A1, 0], [U V', A2]] has the far part -(A2^-1 U) (V' A1^-1), so it is of nested
-triangles too. What is computed of it is wrong by what a residual leaves: if A2 X = U - r, then the
-error of a prefix of X is at most |r| times the std of this prefix within the right half, and if
-X' A1 = V' - d', the norm of the error of X' is at most the sum of |d_i| times the std of cell i
-(docs/theory/chains.md).
+The inverse of [[A1, 0], [U V', A2]] has the off-diagonal part -(A2^-1 U) (V' A1^-1), so it consists
+of nested triangles too. Residuals bound its errors: if A2 X = U - r, then the error of a prefix of
+X is at most |r| times the std of this prefix within the right half, and if X' A1 = V' - d', the
+norm of the error of X' is at most the sum of |d_i| times the std of cell i (docs/theory/chains.md).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class NestedTriangles(NamedTuple):
 
     Attributes:
         triangles: The lower triangles of the leaves, shape (N, b, b).
-        sums: V of all levels, shape (D, N b / 2, K): the left halves of the nodes of a level,
+        sums: V of all levels, shape (D, N b / 2, K): within a level, the left halves of the nodes
             one after another.
         weights: U of all levels, likewise for the right halves.
     """
@@ -51,21 +50,21 @@ class NestedTriangles(NamedTuple):
 
 
 def halve(x: AnyArray, leaf: int, level: int) -> AnyArray:
-    """View an array (N b, r) as the halves of the nodes of a level, (nodes, 2, half, r)."""
+    """View an array (N b, r) as the halves of a level's nodes, (nodes, 2, half, r)."""
     half = leaf << level
     return x.reshape(-1, 2, half, x.shape[-1])
 
 
 def multiply_nested(A: NestedTriangles, x: AnyArray, levels: int | None = None) -> AnyArray:
-    """Multiply by A, or by its parts within the nodes of a level.
+    """Multiply by A, or by its diagonal blocks of some number of levels.
 
     Args:
         A: The matrix.
         x: Shape (N b, r).
-        levels: How many levels are used; None for all.
+        levels: The number of levels to use; None for all.
 
     Returns:
-        Shape (N b, r), of the type that products of both have.
+        The product, shape (N b, r).
     """
     leaves, b, _ = A.triangles.shape
     y = (A.triangles @ x.reshape(leaves, b, -1)).reshape(A.cells, -1)
@@ -90,7 +89,7 @@ def multiply_nested_transposed(
 
 
 def square_columns(A: NestedTriangles) -> tuple[FloatArray, FloatArray]:
-    """Compute the squares of all columns of floats, and bounds on their errors, (N b,) each."""
+    """Compute the squared norms of all columns, and bounds on their errors, (N b,) each."""
     b, K = A.triangles.shape[1], A.sums.shape[-1]
     squares = np.square(A.triangles).sum(axis=1).ravel()
     errors = gamma(b + 4) * squares
@@ -106,7 +105,7 @@ def square_columns(A: NestedTriangles) -> tuple[FloatArray, FloatArray]:
 
 
 def upper_entry(A: NestedTriangles) -> Any:
-    """Bound the largest entry of A from above, but for rounding; exact for Python integers."""
+    """Bound the entries of A from above, up to rounding; without rounding for Python integers."""
     b, K = A.triangles.shape[1], A.sums.shape[-1]
     largest = np.abs(A.triangles).max()
     for level in range(len(A.sums)):
@@ -116,12 +115,12 @@ def upper_entry(A: NestedTriangles) -> Any:
 
 
 class NestedInverse(NamedTuple):
-    """The inverse E of nested triangles, and what its rows say of variances.
+    """The inverse E of nested triangles, with bounds on the norms of its rows.
 
     Attributes:
         inverse: E, in floats.
-        prefix_stds: Upper bounds on the norms of the prefix sums of the rows of E, (N b,).
-        cell_stds: Upper bounds on the norms of the rows of E, shape (N b,).
+        prefix_stds: Upper bounds on the norms of the prefix sums of E's rows, shape (N b,).
+        cell_stds: Upper bounds on the norms of E's rows, shape (N b,).
     """
 
     inverse: NestedTriangles
@@ -172,7 +171,7 @@ def upper_product_errors(
     Args:
         A: The absolute values of the matrix.
         x: Shape (N b, r).
-        levels: How many levels are used.
+        levels: The number of levels that were used.
         transposed: Whether the product is with A'.
 
     Returns:
@@ -185,7 +184,7 @@ def upper_product_errors(
 
 
 class _Solution(NamedTuple):
-    """What a level adds to the inverse, and what the equations that it solves leave over.
+    """A level's part of the inverse, with the residuals of the equations that it solves.
 
     Attributes:
         U: A2^-1 U of each right half, shape (nodes, half, K).
@@ -203,7 +202,7 @@ class _Solution(NamedTuple):
     def solve(
         cls, A: NestedTriangles, E: NestedTriangles, absolute: NestedTriangles, level: int
     ) -> _Solution:
-        """Solve the equations of a level by the inverse of the levels below."""
+        """Solve the equations of a level with the inverse of the levels below."""
         _, b, _ = A.triangles.shape
         given = np.zeros((A.cells, A.sums.shape[-1]))
         halves = halve(given, b, level)
@@ -225,11 +224,11 @@ class _Solution(NamedTuple):
 def _upper_norms(
     f: FloatArray, f_errors: FloatArray, V: FloatArray, V_errors: FloatArray
 ) -> FloatArray:
-    """Bound |V f_j| of the rows f_j (nodes, half, K), which are wrong by up to `f_errors`.
+    """Bound |V f_j| for rows f_j (nodes, half, K) with errors of up to `f_errors`.
 
     Args:
         f: Shape (nodes, half, K).
-        f_errors: Bounds on the errors of its entries, likewise.
+        f_errors: Bounds on the errors of f's entries, likewise.
         V: Shape (nodes, half, K).
         V_errors: Bounds on the errors of the norms of the columns of V, shape (nodes, K).
 
@@ -246,5 +245,5 @@ def _upper_norms(
 
 
 def _add_norms(stds: FloatArray, further: FloatArray) -> FloatArray:
-    """Bound the norms of rows of which two parts have these norms."""
+    """Bound the norms of rows from the norms of their two parts."""
     return np.asarray(np.sqrt(stds * stds + further * further) * (1 + gamma(4)))

@@ -1,16 +1,16 @@
-"""Pinching of one factor of a product, and bounds on what its rounding can amount to.
+"""Pinching of one factor of a product, with bounds on its rounding.
 
-X = diag(v) W diag(e) becomes A_0 = R_0'X C_0, on a frame of columns C_0 that begins with the unit
-vector e and the rows R_0 that go with it, and for every rest, another set of columns C_k with its
-rows R_k, a number nu_k: the nuclear norm of A_k = R_k'X C_k, or a lower bound on it.
+X = diag(v) W diag(e) is pinched to A_0 = R_0'X C_0, for a frame of columns C_0 whose first is the
+unit vector e and the rows R_0 paired with it. Each rest, another set of columns C_k with its rows
+R_k, becomes a number nu_k: the nuclear norm of A_k = R_k'X C_k, or a lower bound on it.
 
-The exact R = (R_0, R_1, ...) and C = (C_0, C_1, ...) are those that Gram-Schmidt makes of the
-computed ones. It moves these by at most |C'C - I|_F, and the first column keeps its direction.
-`slack` bounds the errors of the computed A_k in the Frobenius norm, by that and by the rounding of
-the products. For the floats P of a computed polar factor, ||A_k||_* >= <P, A_k> / |P|, and |P| is
-bounded by how far its rows are from orthonormal (docs/theory/product-bound.md).
+The exact R = (R_0, R_1, ...) and C = (C_0, C_1, ...) are the computed ones orthonormalised by
+Gram-Schmidt. This moves them by at most |C'C - I|_F, and the first column keeps its direction.
+`slack` bounds the errors of the computed A_k in the Frobenius norm: this move, and the rounding of
+the products. For the floats P of a computed polar factor, ||A_k||_* >= <P, A_k> / |P|, and the
+departure of its rows from orthonormal ones bounds |P| (docs/theory/product-bound.md).
 
-The levels of a tree are pinched to its top nodes first ((B8), (B9) there).
+The levels of a tree are first pinched to its top nodes ((B8), (B9) there).
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from fitplug.families.product.shape.batches import orthonormalise
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma, to_positions, upper_norm
 
 UNDERFLOW = 2.0**-500
-"""More than products and squares of at most 2^60 numbers in [-1, 1] can lose by underflow."""
+"""A bound on the underflow in products and squares of up to 2^60 numbers in [-1, 1]."""
 
 _LEAST_COUPLING = 0.5
-"""Least norm of a frame's column in the space of a factor's rows for that space to get a row."""
+"""The least singular value of a frame's projection on a factor's row space that gets a row."""
 
 _NOISE = 1e-14
-"""Singular directions whose value is below this part of the largest are rounding."""
+"""Singular values below this share of the largest are rounding."""
 
 _EXHAUSTED = 1e-10
-"""A Krylov vector shorter than this part of the largest singular value is rounding."""
+"""A Krylov vector shorter than this share of the largest singular value is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pinch:
-    """A factor's X, pinched to some rows and a frame, and to the rests.
+    """A factor's X, pinched to a frame with its rows, and to rests.
 
     Attributes:
         X: Shape (r, P), scaled by 2^-shift.
-        loose: What every row adds to each nu besides X, scaled likewise, shape (r, K).
+        loose: What every row adds to each nu in addition to X, scaled by 2^-shift too, shape (r,
+            K).
         rows: R_0, shape (r, t').
         frame: C_0, shape (P, t).
-        polars: For the first rests the polar factor of R_k A_k C_k', shape (r, P).
+        polars: For each of the first rests, the polar factor of R_k A_k C_k', shape (r, P).
         paired: A_0 as computed, shape (t', t).
         rests: Lower bounds on all nu, shape (K,).
         error: A bound on the nuclear norm of the error of `paired`.
@@ -77,13 +78,13 @@ class Pinch:
         return (math.fsum(self.rests) + size + self.error) * (1 + 8 * UNIT_ROUNDOFF)
 
     def compute_contraction(self, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Compute what X meets in <Z, X>, for the matrix Z of the bound.
+        """Compute the matrix Z of the bound, as the coefficients of X and of nu in <Z, X>.
 
         Args:
             slope: The derivative of the bound by the table, shape (t^2 + K,).
 
         Returns:
-            What each entry of X meets, shape (r, P), and what each nu meets, shape (K,).
+            The coefficient of each entry of X, shape (r, P), and of each nu, shape (K,).
         """
         t = self.frame.shape[1]
         pull = self.paired @ slope[: t * t].reshape(t, t)
@@ -94,13 +95,13 @@ class Pinch:
         return 2 * along, 2 * weights
 
     def compute_parts(self, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Compute what every row and every column of X adds to the bound.
+        """Compute the contribution of each row and each column of X to the bound.
 
         Args:
             slope: The derivative of the bound by the table, shape (t^2 + K,).
 
         Returns:
-            Shapes (r,) and (P,). What is not in X is in the rows' parts only.
+            Shapes (r,) and (P,). The loose part is included in the rows' contributions only.
         """
         along, weights = self.compute_contraction(slope)
         parts = along * self.X
@@ -116,7 +117,7 @@ def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArra
         e: Shape (P,).
 
     Returns:
-        X, a bound on the Frobenius norm of the error of its entries, and the shift.
+        X, a bound on the Frobenius norm of its error, and the shift.
     """
     X = v[:, None] * W * e
     _, first = np.frexp(np.abs(X).max())
@@ -125,7 +126,7 @@ def scale_factor(W: FloatArray, v: FloatArray, e: FloatArray) -> tuple[FloatArra
     shift = int(first) + int(second) + 1
     X = np.ldexp(X, -int(second) - 1)
     norm = abs(math.fsum(e * e) - 1) + 8 * UNIT_ROUNDOFF  # above ||e| - 1|
-    # Each of the operations may also underflow, before or after the scaling.
+    # Each operation may also underflow, before or after the scaling.
     lost = math.ldexp(1.0, -1072 - min(shift, 0)) * math.sqrt(X.size)
     return X, (norm + 4 * UNIT_ROUNDOFF) * float(upper_norm(X)) * 1.01 + lost, shift
 
@@ -142,8 +143,8 @@ def scale_tree(
     Args:
         shape: The tree.
         y: Weights of the level's nodes, shape (nodes,).
-        p: Weights of the leaves, shape (n,). The exact p have the given shares within each top
-            node, whose sums are the squares of the floats used for it.
+        p: Weights of the leaves, shape (n,). The exact weights are p rescaled within each top node,
+            to sum to the square of the float used for that node.
         level: The level.
         classes: Per step the class of every node, and the number K of classes.
 
@@ -173,20 +174,20 @@ def pinch_symmetric(n: int, t: int) -> Pinch:
 def choose_frame(
     X: FloatArray, e: FloatArray, tilt: float, t: int, sides: FloatArray | None = None
 ) -> FloatArray:
-    """Choose the frame: the Krylov space of e under |X|, where X couples e the most.
+    """Choose the frame: the Krylov space of e under |X|, to which X couples e most strongly.
 
-    With sides s, it is the Krylov space of e and of s e, which is second in it.
+    With sides s, it is the Krylov space of e and s e, and s e determines the second column.
 
     Args:
         X: The stacked factors of an attribute, shape (r, n).
         e: A unit vector, shape (n,).
-        tilt: The weight of e against the rest in |X|.
+        tilt: The weight of e relative to all other directions in |X|.
         t: The number of columns.
         sides: s, shape (n,); None if there are none.
 
     Returns:
-        Orthonormal columns, shape (n, t), of which e is the first. Where the Krylov space has fewer
-        dimensions, the other columns are arbitrary.
+        Orthonormal columns, shape (n, t), the first of which is e. If the Krylov space has fewer
+        dimensions, the remaining columns are arbitrary.
     """
     frame = np.zeros((len(e), t))
     frame[:, :1] = e[:, None][:, :t]
@@ -213,16 +214,16 @@ def choose_frame(
 def split_rest(
     frame: FloatArray, e: FloatArray, spaces: Sequence[FloatArray]
 ) -> tuple[FloatArray, ...]:
-    """Split the columns outside a frame.
+    """Split the column space outside a frame into rests.
 
     Args:
         frame: Orthonormal columns, shape (n, t).
         e: Square roots of the weights of the columns, shape (n,).
-        spaces: Rows (r, n) whose spans, added one after another, are ever larger. None of them
-            leaves all columns outside the frame together.
+        spaces: Rows (r, n) whose spans are added one after another; each adds a rest. If there are
+            none, all columns outside the frame are one rest.
 
     Returns:
-        Orthonormal columns for what every span adds, (n, n_k).
+        For each rest, orthonormal columns, shape (n, n_k).
     """
     if not spaces:
         return (np.linalg.qr(frame, mode="complete")[0][:, frame.shape[1] :],)
@@ -243,13 +244,13 @@ def pinch_factor(
     shift: int = 0,
     loose: FloatArray | None = None,
 ) -> Pinch:
-    """Pinch X with the rows that its polar factor takes the frame and every rest to.
+    """Pinch X with the rows onto which its polar factor maps the frame and every rest.
 
     Args:
-        X: Shape (r, P). Its nuclear norm, at most sqrt(min(r, P)) |X|_F, and those of the rests
-            that `loose` bounds must not exceed 1 together.
+        X: Shape (r, P). Its nuclear norm, at most sqrt(min(r, P)) |X|_F, and the norms that `loose`
+            bounds must not exceed 1 together.
         frame: Shape (P, t).
-        tilt: The weight of the frame's first column against the rest in the polar factor.
+        tilt: The weight of the frame's first column relative to all others in the polar factor.
         parts: The columns of the first rests, each of shape (P, n_k), orthonormal together with
             the frame.
         error: A bound on the Frobenius norm of the error of X.
@@ -278,7 +279,7 @@ def pinch_factor(
         polars.append(right[coupling > _LEAST_COUPLING])
     rows, columns = np.concatenate(chosen, axis=1), np.concatenate([frame, *parts], axis=1)
     # A product of A (i, k) and B (k, j) is off by at most gamma(k) |A|_F |B|_F, and every matrix
-    # here but R and C has a Frobenius norm of at most 1.03 |X|_F.
+    # here except R and C has a Frobenius norm of at most 1.03 |X|_F.
     terms = gamma(len(X) + 2 * X.shape[1])
     sides = 1 + float(upper_norm(rows)) + float(upper_norm(columns))
     off = upper_departure(rows) + upper_departure(columns)
@@ -299,7 +300,7 @@ def pinch_factor(
 
 
 def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
-    """Choose orthonormal rows (r, t') next to those that the polar factor takes the frame to."""
+    """Choose orthonormal rows (r, t') near the polar factor's image of the frame."""
     if not frame.shape[1]:
         return np.zeros((len(X), 0))
     U, s, V = _decompose_tilted(X, frame[:, 0], tilt)
@@ -311,7 +312,7 @@ def _choose_rows(X: FloatArray, frame: FloatArray, tilt: float) -> FloatArray:
 def _decompose_tilted(
     X: FloatArray, e: FloatArray, tilt: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Decompose X with its part along e multiplied by the tilt."""
+    """Compute the SVD of X with its component along e multiplied by the tilt."""
     U, s, V = np.linalg.svd(X + (tilt - 1) * np.outer(X @ e, e), full_matrices=False)
     return U, s, V
 
@@ -319,9 +320,9 @@ def _decompose_tilted(
 def upper_departure(C: FloatArray) -> float:
     """Bound |C'C - I|_F from above.
 
-    Gram-Schmidt, C = Q (I + N) with N upper triangular, moves C by |N|_F: as
-    N + N' + N'N = C'C - I =: M, sqrt(2) |N|_F <= |M|_F + |N|_F^2, and so, from N = 0 at M = 0 on,
-    |N|_F <= |M|_F for |M|_F <= 0.4.
+    Gram-Schmidt, C = Q (I + N) with N upper triangular, moves C by |N|_F. As N + N' + N'N = C'C - I
+    =: M, sqrt(2) |N|_F <= |M|_F + |N|_F^2. By continuity from N = 0 at M = 0, |N|_F <= |M|_F for
+    |M|_F <= 0.4.
     """
     k = C.shape[1]
     if not k:
@@ -342,22 +343,23 @@ def pinch_tree(
 ) -> tuple[FloatArray, FloatArray]:
     """Pinch X = diag(y)^1/2 W diag(p)^1/2, for the sums W of a level's nodes, to the top nodes.
 
-    X has rows (y_w p_w)^1/2 s_w'. J takes s_w to row w, and so s_g to sum_w (p_w / p_g)^1/2 w: on
-    these, below the top, X is diag(d) with d_g = sum_{w in g} (p_w / p_g) (y_w p_w)^1/2. The rest
-    is split into the contrasts of the children c of every node v, on which <J, X> is
+    X has rows (y_w p_w)^1/2 s_w'. J maps s_w to row w, and so s_g to sum_w (p_w / p_g)^1/2 w.
+    Between these, below the top, X is diag(d) with d_g = sum_{w in g} (p_w / p_g) (y_w p_w)^1/2.
+    The rest is split into the contrasts of the children c of every node v, on which <J, X> is
     sum_{w in v} (p_w / p_c - p_w / p_v) (y_w p_w)^1/2.
 
     Args:
         shape: The tree.
-        p: Weights of the leaves, not negative, shape (n,).
-        y: Weights of the level's nodes, not negative, shape (nodes,).
+        p: Weights of the leaves, non-negative, shape (n,).
+        y: Weights of the level's nodes, non-negative, shape (nodes,).
         level: The level.
         classes: Per step the class of every node v, and the number K of classes.
 
     Returns:
-        X on the top nodes' columns s_g = p|_g^1/2 / p_g^1/2, shape (r, P), with a row for each top
-        node below the top; and each row's part of <J, X> on the contrasts of every class, shape
-        (r, K), rounded down. Both are known to a relative error of `upper_relative_error`.
+        X on the top nodes' columns s_g = p|_g^1/2 / p_g^1/2, shape (r, P), where levels below the
+        top have one row per top node; and each row's share of <J, X> on the contrasts of every
+        class, shape (r, K), rounded down. Both have a relative error of at most
+        `upper_relative_error`.
     """
     mass, count = shape.sum_leaves(p, 0), classes[1]
     if level in shape.above:
@@ -381,10 +383,10 @@ def pinch_tree(
 
 
 def _divide(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Divide weights by those of a node that holds them; 1 where these are 0."""
+    """Divide weights by the weights of the nodes above them; 1 where these are 0."""
     return np.divide(part, whole, out=np.ones(len(whole)), where=whole > 0)
 
 
 def upper_relative_error(shape: TreeShape) -> float:
-    """Bound the relative error of a few sums of numbers >= 0 over all leaves."""
+    """Bound the relative error of a few sums of non-negative numbers over all leaves."""
     return gamma(4 * shape.n + 64)

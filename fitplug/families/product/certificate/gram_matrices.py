@@ -3,15 +3,15 @@
     Gamma_b = sum_{S >= B} w_S (x)_{a in B} nu_(a, b_a)^2 (x)_{a in S - B} G_a (x)_{a not in S} E
 
 for `fitplug.families.product.certificate.product_bound`, where b chooses one of its rests for each
-attribute of a set B. A column is a state for every attribute: 0 for e, then the other columns of
-the frame, then the rests. The states other than 0, in the attributes' order, are its digits; b is
-those of rests. Only columns that some group reaches are listed, and only groups of positive weight.
+attribute of a set B. A column has a state for every attribute: 0 for e, then the other columns of
+the frame, then the rests. The non-zero states, in the attributes' order, are its digits; those of
+rests are b. Only columns of groups with positive weight are listed.
 
-Nothing is assumed of the eigenvalues computed. With d_i^2 = Gamma_ii, the entries of the computed
-Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in the sum
-over S, so Gamma is off by at most gamma tr Gamma in norm. For any values s and any U, Gamma is
-U diag(s) U' but for the residual, which is computed. The eigenvalues of U diag(s) U' are s times at
-least 1 - |U'U - I| (Ostrowski), and those of Gamma are less than that by at most the norms of the
+Nothing is assumed about the computed eigenvalues. With d_i^2 = Gamma_ii, the entries of the
+computed Gamma are off by at most gamma d_i d_j, by Cauchy's inequality in every Gram matrix and in
+the sum over S, so Gamma is off by at most gamma tr Gamma in norm. For any values s and any U, Gamma
+is U diag(s) U' plus a residual, which is computed. The eigenvalues of U diag(s) U' are at least s
+times 1 - |U'U - I| (Ostrowski), and the eigenvalues of Gamma are lower by at most the norms of the
 residual and of both roundings (Weyl). See docs/theory/product-bound.md.
 """
 
@@ -38,19 +38,19 @@ from fitplug.numeric import (
 )
 
 MAX_WORK = 4e9
-"""Largest sum of the cubes of the Gram matrices' sizes: about a second of eigenvalues."""
+"""The largest sum of the Gram matrices' sizes cubed: eigenvalues take about a second."""
 
 MAX_ENTRIES = 5_000_000
-"""Most terms of all Gamma_b together, before those at the same place are added up."""
+"""The most terms of all Gamma_b together, before terms of the same entry are added up."""
 
 MAX_BUFFER = 10_000_000
-"""Most entries of all Gamma_b together."""
+"""The most entries of all Gamma_b together."""
 
 _END_OF_INT64 = 2**63
-"""Numbers of states beyond it are Python integers, which are 20 times as slow."""
+"""Larger state numbers are Python integers, which are 20 times as slow."""
 
 _CHUNK = 64
-"""Terms that a product adds up at once: its error grows with them and with the number of chunks."""
+"""The terms per chunk of a product: errors grow with this number, and with that of chunks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +58,11 @@ class StateColumns:
     """The columns of all Gamma_b.
 
     Attributes:
-        states: Their numbers, ascending, shape (n,). The digits are the attributes' states.
+        states: The columns' numbers, ascending, shape (n,). Their digits are the attributes'
+            states.
         base: The base of the digits.
-        before: The digits of each attribute begin after this one, shape (attributes,).
-        first: The places of the first entry of each column's row in the buffer, shape (n,).
+        before: The number after which each attribute's digits start, shape (attributes,).
+        first: The index in the buffer of the first entry of each column's row, shape (n,).
         position: The position of each column in its matrix, shape (n,).
     """
 
@@ -72,7 +73,7 @@ class StateColumns:
     position: IntArray
 
     def multiply(self, numbers: FloatArray) -> FloatArray:
-        """Multiply the numbers (base,) of the digits of each column, of which that of 0 is 1."""
+        """Multiply, per column, the numbers (base,) of its digits; numbers[0] is 1."""
         left, product = self.states, np.ones(len(self.states))
         while left.any():
             product *= numbers[(left % self.base).astype(np.int64)]
@@ -80,14 +81,15 @@ class StateColumns:
         return product
 
     def find_totals(self, attribute: int, t: int) -> tuple[IntArray, IntArray]:
-        """Find where columns meet those that have the state 0 of an attribute instead of another.
+        """Find the entries between columns that differ only in one attribute, 0 in one of them.
 
         Args:
             attribute: The attribute.
-            t: The columns of its frame.
+            t: The number of columns of its frame.
 
         Returns:
-            The other states of the attribute, from 1 to t - 1, and the places in the buffer, (n',).
+            The other column's state of the attribute, from 1 to t - 1, and the index in the buffer,
+            each of shape (n',).
         """
         before = int(self.before[attribute])
         left, others, power = self.states, 0 * self.states, 0 * self.states + 1
@@ -105,13 +107,13 @@ class StateColumns:
 
 @dataclass(frozen=True, eq=False)
 class GramTerms:
-    """Where the terms of all Gamma_b go in a buffer that holds these one after another, by size.
+    """The positions of the terms of all Gamma_b in a buffer of these matrices, sorted by size.
 
     Attributes:
-        parts: For groups whose frames have equal numbers of columns: their indices in the workload
-            (g,), their factors (g, m), and the positions of their terms in the buffer
+        parts: For each set of groups with equal shapes of frames and rests: the groups' indices in
+            the workload (g,), their factors (g, m), and the positions of their terms in the buffer
             (g, t_1^2 + K_1, ..., t_m^2 + K_m).
-        sizes: The sizes of the matrices, ascending, and how many there are of each.
+        sizes: The sizes of the matrices, ascending, and the number of matrices of each size.
         roundings: The most roundings in an entry of the buffer.
         columns: The columns of all Gamma_b.
     """
@@ -136,7 +138,7 @@ class GramTerms:
 
         Args:
             w: The weights of the groups, in [0, 1].
-            tables: By factor the entries of G and all nu^2, in [0, 1], shape (t^2 + K,).
+            tables: By factor, the entries of G and all nu^2, in [0, 1], shape (t^2 + K,).
 
         Returns:
             The buffer, shape (length,).
@@ -152,7 +154,7 @@ class GramTerms:
         return buffer
 
     def multiply_columns(self, buffer: FloatArray, numbers: FloatArray) -> FloatArray:
-        """Multiply the columns of all Y_b by numbers (n,), and so the rows of Gamma_b too."""
+        """Multiply the columns of all Y_b by numbers (n,): rows and columns of Gamma_b."""
         assert self.columns is not None
         arranged, start = numbers[np.argsort(self.columns.first)], 0
         parts = []
@@ -163,7 +165,7 @@ class GramTerms:
         return np.concatenate(parts)
 
     def split_by_size(self, buffer: FloatArray) -> list[FloatArray]:
-        """Split a buffer into views: per size the matrices, shape (number, size, size)."""
+        """Split a buffer into views, one per size, of shape (number, size, size)."""
         ends = np.cumsum([size**2 * number for size, number in self.sizes])[:-1]
         return [
             part.reshape(number, size, size)
@@ -178,7 +180,7 @@ class GramTerms:
 
 
 def decompose_symmetric(stack: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Decompose symmetric matrices as np.linalg.eigh does, without its overhead for numbers."""
+    """Compute np.linalg.eigh of symmetric matrices, without its overhead for 1 x 1 matrices."""
     if stack.shape[-1] == 1:
         return stack[:, :, 0], np.ones_like(stack)
     values, U = np.linalg.eigh(stack)
@@ -195,9 +197,9 @@ def _lower_stack(stack: FloatArray, roundings: int) -> float:
         some = slice(start, start + _CHUNK)
         residual -= (U[:, :, some] * s[:, None, some]) @ U[:, :, some].transpose(0, 2, 1)
         off += U[:, some, :].transpose(0, 2, 1) @ U[:, some, :]
-    # Products of chunks, and the differences one after another: entries of partial sums are at most
-    # those of |filled| + |U||s||U|' and of I + |U|'|U|, whose Frobenius norms are at most
-    # trace + mass and 2 size, up to a factor that 1.1 covers.
+    # Errors of the chunks' products, and of their summation: partial sums are entrywise at most
+    # |stack| + |U||s||U|' and I + |U|'|U|, whose Frobenius norms are at most trace + mass and 2
+    # size, up to a factor that 1.1 covers.
     product, sums = gamma(min(size, _CHUNK) + 4), gamma(len(starts))
     departure = 1.01 * _upper_norms(off) + 1.1 * (product + 2 * sums) * size
     trace, mass = stack.trace(axis1=1, axis2=2), np.abs(s).sum(axis=1)
@@ -217,12 +219,12 @@ def _upper_norms(stack: FloatArray) -> FloatArray:
 def place_terms(
     batched: BatchedGroups, splits: Sequence[Split], used: BoolArray
 ) -> GramTerms | None:
-    """Place the terms of all Gamma_b in a buffer.
+    """Assign the terms of all Gamma_b to positions in a buffer.
 
     Args:
         batched: The groups.
-        splits: Into what the columns of every attribute are split.
-        used: Whether each group counts, shape (groups,).
+        splits: The split of each attribute's columns.
+        used: Whether each group has positive weight, shape (groups,).
 
     Returns:
         The positions, or None if they exceed the limits above.
@@ -282,10 +284,13 @@ def place_terms(
 
 
 def _number_states(before: IntArray, shape: IntArray, base: int, kind: Any) -> AnyArray:
-    """Number the row, the column and the rests b of each of E entries of g groups, shape (3, g E).
+    """Number the row, the column and the rests b of each of g groups' E entries, (3, g E).
 
-    before: The digits of each group's attributes begin after these, shape (g, m).
-    shape: The columns of the frame and the rests of each, shape (m, 2).
+    Args:
+        before: The numbers after which the digits of each group's attributes start, shape (g, m).
+        shape: The numbers of columns of the frame and of rests of each attribute, shape (m, 2).
+        base: The base of the digits.
+        kind: The type of the numbers.
     """
     key = np.zeros((3, len(before), 1), dtype=kind)
     for first, (t, rests) in zip(before.T, shape, strict=True):

@@ -1,42 +1,41 @@
-"""A certified lower bound on the privacy cost of a product of attributes too large to write down.
+"""A certified lower bound on the privacy cost, for products of attributes too large to form.
 
 Nothing here trusts a solver. For ANY product weights, p = (x) p_a on the cells and
 q_(S, j) = w_S c_(S, j) prod_a y_a(j_a) on the queries, the bound of
-`fitplug.families.base.family` is ||X||_* / sqrt(sum p sum q), where X stacks over the groups
-S
+`fitplug.families.base.family` is ||X||_* / sqrt(sum p sum q), where X stacks, over the groups S,
 
     sqrt(w_S) (x)_{a in S} X_a (x)_{a not in S} e_a'     X_a = diag(y_a)^1/2 W_a diag(p_a)^1/2
 
 with e_a = sqrt(p_a), unit vectors once p is scaled. Every attribute's columns are divided into a
 frame C_0, whose first column is e_a, and some rests C_k; its rows into R_0, which the polar factor
-pairs with the frame, and some R_k for the rests. Setting to zero what leads from one part to
-another never raises a nuclear norm (pinching), and a rest then counts as one number nu_k, the
-nuclear norm of R_k' X_a C_k. One small matrix is left for every choice b of rests for the
-attributes of a set B, with A_a = R_0' X_a C_0:
+pairs with the frame, and some R_k for the rests. Zeroing the blocks between different parts never
+raises a nuclear norm (pinching), and a rest then reduces to one number nu_k, the nuclear norm of
+R_k' X_a C_k. One small matrix remains for every choice b of rests for the attributes of a set B,
+with A_a = R_0' X_a C_0:
 
     ||X||_* >= sum_b ||Y_b||_*     Y_b stacks over S >= B
                           sqrt(w_S) prod_{a in B} nu_(a, b_a) (x)_{a in S - B} A_a (x) (1, 0, ..)
 
 and ||Y_b||_* = tr Gamma_b^1/2 with its Gram matrix
 (`fitplug.families.product.certificate.gram_matrices`). A frame of all columns is exact. An
-attribute of which all groups have the same factor needs no frame, and a symmetric attribute needs
-none but e_a. The rests are spaces of rows that are asked for, and the contrasts at the nodes of a
-tree (`fitplug.families.product.shape.batches`). The proofs, and what rounding can amount to, are
-in docs/theory/product-bound.md: all of the rounding loses about 1e-9 of the bound, and more where
+attribute with the same factor in all groups needs no frame, and a symmetric attribute needs only
+e_a. The rests are spaces of the queries' rows, and the contrasts at the nodes of a tree
+(`fitplug.families.product.shape.batches`). The proofs and the error analysis are in
+docs/theory/product-bound.md: rounding lowers the bound by about 1e-9, relatively, and by more if
 Gram matrices are nearly singular.
 
-Where neighbours replace a record, the weights are those of pairs of cells. A record moves along the
-attributes of a move t, of the weight r_t. Its two cells have the values i and j of each of these
-attributes with the weight p_i p_j - tau v_i v_j p_i^1/2 p_j^1/2, for a unit vector v that is
-orthogonal to e = p^1/2, or with equal weights for all i != j of an attribute that is symmetric, and
-one value of each other attribute with the weight p_i. So the pairs' Laplacian is
+Where neighbours replace a record, pairs of cells have the weights. A record moves along the
+attributes of a move t, which has the weight r_t. For each of these attributes, its two cells have
+the values i and j with weight p_i p_j - tau v_i v_j p_i^1/2 p_j^1/2, where the unit vector v is
+orthogonal to e = p^1/2; for a symmetric attribute, all i != j have equal weights. For each other
+attribute, both cells have the value i with weight p_i. So the pairs' Laplacian is
 
     P = diag(p)^1/2 (I - sum_t r_t (x)_{a in t} K_a) diag(p)^1/2
 
-where K_a is 1 on e_a, -tau on v_a and 0 on all other columns of a frame and its rests, or
--1 / (n - 1) on the contrasts of a symmetric attribute. Thus the bound is the same
-where a column of all Y_b with the states s_a is multiplied by (1 - sum_t r_t prod K_a(s_a))^1/2.
-All other pairs than those of a cell with itself count (docs/theory/units.md, (U14)).
+where K_a is 1 on e_a, -tau on v_a and 0 on all other columns of the frame and the rests, or -1 / (n
+- 1) on the contrasts of a symmetric attribute. So the bound is the same, with each column of Y_b
+with states s_a multiplied by (1 - sum_t r_t prod K_a(s_a))^1/2. Pairs of a cell with itself do not
+count (docs/theory/units.md, (U14)).
 """
 
 from __future__ import annotations
@@ -73,13 +72,13 @@ from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamm
 
 @dataclass(frozen=True, eq=False)
 class PairSpectrum:
-    """How the pairs' Laplacian multiplies columns.
+    """The factors by which the pairs' Laplacian multiplies columns.
 
     Attributes:
-        moves: Along which attributes a record moves, shape (t, attributes).
-        shares: The weights of the moves, of the sum 1 but for rounding.
-        values: K_a of the state 1 of each attribute, shape (attributes,).
-        same: No more than the weight of the pairs of a cell with itself.
+        moves: Whether each move is along each attribute, shape (t, attributes).
+        shares: The weights of the moves, which sum to 1 up to rounding.
+        values: K_a at state 1 of each attribute, shape (attributes,).
+        same: A lower bound on the weight of pairs of a cell with itself.
     """
 
     moves: BoolArray
@@ -89,7 +88,7 @@ class PairSpectrum:
 
     @property
     def factor(self) -> float:
-        """No more than what the bound is multiplied by: unordered pairs have half the weight."""
+        """A lower bound on the factor of the bound: unordered pairs have half the weight."""
         return math.sqrt(2 / (1 - self.same)) * (1 - 4 * UNIT_ROUNDOFF)
 
     def list_products(self, columns: StateColumns) -> FloatArray:
@@ -104,11 +103,11 @@ class PairSpectrum:
         return np.array([columns.multiply(of_states) for of_states in numbers])
 
     def lower_lengths(self, columns: StateColumns) -> FloatArray:
-        """Bound what each column is multiplied by from below, shape (columns,)."""
+        """Bound each column's factor from below, shape (columns,)."""
         products = self.list_products(columns)
         rounding = gamma(len(self.moves) + 2 * self.moves.shape[1] + 8)
         squares = 1 - self.shares @ products - rounding
-        # Where all attributes have the state 0, no pair of cells tells the column.
+        # If all attributes have the state 0, the Laplacian maps the column to zero.
         separated = (products < 1).any(axis=0)
         return np.asarray(np.sqrt(np.where(separated, np.maximum(squares, 0.0), 0.0)) * (1 - 1e-15))
 
@@ -119,13 +118,13 @@ def find_spectrum(
     symmetric: Sequence[bool],
     pinches: Mapping[int, Pinch],
 ) -> PairSpectrum:
-    """Find how the pairs' Laplacian multiplies columns.
+    """Find the factors by which the pairs' Laplacian multiplies columns.
 
     Args:
         pairs: The weights.
         sizes: n_a of the attributes.
-        symmetric: Whether each attribute may be permuted freely.
-        pinches: A pinch of each attribute that some group of positive weight asks for.
+        symmetric: Whether each attribute's cells may be permuted freely.
+        pinches: A pinch for each attribute that some group of positive weight uses.
     """
     values, traces = np.zeros(len(sizes)), np.zeros(len(sizes))
     for a, n in enumerate(sizes):
@@ -141,10 +140,11 @@ def find_spectrum(
 
 
 def _find_reflection(frame: FloatArray) -> tuple[float, float]:
-    """Find -tau, and no more than the trace of the pairs' weights, for e and v (n, 2).
+    """Find -tau, and a lower bound on the trace of the pairs' weights, for e and v (n, 2).
 
-    The exact v differs from the computed one by at most the departure from orthonormal columns, and
-    e by its length. The weight of a pair is >= 0 if tau v_i^2 <= e_i^2 for all cells.
+    The exact v differs from the computed one by at most the columns' departure from orthonormal
+    ones, and e by the error of its length. All weights are >= 0 if tau v_i^2 <= e_i^2 for all
+    cells.
     """
     off = upper_departure(frame) + 4 * UNIT_ROUNDOFF
     e, v = np.abs(frame).T
@@ -155,14 +155,15 @@ def _find_reflection(frame: FloatArray) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class ScaledDuals:
-    """Product weights in the form that they are evaluated in.
+    """Product weights in the form in which they are evaluated.
 
     Attributes:
-        pinches: By distinct factor that has weight.
-        w: The weights of the groups in [0, 1], for X as the pinches scale it, shape (groups,).
-        mass: No less than sum q / 4^power.
+        pinches: The pinch of each distinct factor with positive weight.
+        w: The weights of the groups, in [0, 1], for X as scaled in the pinches, shape (groups,).
+        mass: An upper bound on sum q / 4^power.
         power: The power of 4.
-        spectrum: How the Laplacian of weights of pairs multiplies columns.
+        spectrum: The factors by which the pairs' Laplacian multiplies columns, if pairs have
+            weights.
     """
 
     pinches: dict[int, Pinch]
@@ -183,7 +184,7 @@ class ScaledDuals:
             value *= self.spectrum.factor
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(value, -self.power))
-        # What is subnormal may have been rounded up.
+        # A subnormal number may have been rounded up.
         return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
 
 
@@ -198,7 +199,7 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals) -> float:
         The bound, rounding included.
 
     Raises:
-        ValueError: If the weights are not of these groups, or take too much work.
+        ValueError: If the weights do not fit these groups, or take too much work.
     """
     check_duals(batched, duals)
     splits = plan_splits(batched, duals)
@@ -221,7 +222,7 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals) -> float:
 
 
 def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatArray:
-    """Compute the share of each group in sum q; it is not rounded outwards.
+    """Compute each group's share of sum q, without outward rounding.
 
     Args:
         batched: The groups.
@@ -231,8 +232,7 @@ def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatAr
         The shares, shape (groups,). They add up to 1.
 
     Raises:
-        ValueError: If the weights are not of these groups.
-    """
+        ValueError: If the weights do not fit these groups."""
     check_duals(batched, duals)
     logs = np.full(len(duals.w), -np.inf)
     tops = np.log([y.max() for y in duals.y])
@@ -252,12 +252,12 @@ def share_product_weight(batched: BatchedGroups, duals: ProductDuals) -> FloatAr
 def scale_duals(
     batched: BatchedGroups, duals: ProductDuals, splits: Sequence[Split] | None = None
 ) -> ScaledDuals:
-    """Scale the weights, and pinch every factor that has weight in its attribute's frame.
+    """Scale the weights, and pinch every factor with positive weight in its attribute's frame.
 
     Args:
         batched: The groups.
         duals: The weights.
-        splits: Into what the columns of every attribute are split; None for `plan_splits`.
+        splits: The split of each attribute's columns; None for `plan_splits`.
     """
     splits = plan_splits(batched, duals) if splits is None else splits
     used = {
@@ -318,7 +318,7 @@ def scale_duals(
 
 
 def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray) -> FloatArray:
-    """Scale w to [0, 1], for y divided by its largest and X as it is scaled."""
+    """Scale w to [0, 1], for y divided by its maximum and the scaled X."""
     tops = [np.frexp(y.max()) for y in duals.y]
     fraction, power = np.frexp(duals.w)
     power = power.astype(np.int64)
@@ -334,7 +334,7 @@ def _scale_groups(batched: BatchedGroups, duals: ProductDuals, shifts: IntArray)
 def _upper_mass(
     batched: BatchedGroups, w: FloatArray, roots: Mapping[int, FloatArray], shifts: IntArray
 ) -> tuple[float, int]:
-    """Bound sum q / 4^power from above; the second result is the power."""
+    """Bound sum q / 4^power from above; return the bound and the power."""
     squares = {f: v * v for f, v in roots.items()}
     sums = {f: np.array([math.fsum(square)]) for f, square in squares.items()}
     costs, powers, terms = np.zeros_like(w), np.zeros(len(w), dtype=np.int64), 0
@@ -353,12 +353,12 @@ def _upper_mass(
         terms = max(terms, sum(batch.targets.shape[1:]) + 6 * batch.targets.ndim)
     power = int(powers[w > 0].max() + 1) // 2
     shares = np.ldexp(w * costs, np.maximum(powers - 2 * power, -2000).astype(np.int32))
-    # Without squares, underflow loses far less than elsewhere.
+    # Without squares, far less is lost to underflow than elsewhere.
     return math.fsum(shares) * (1 + gamma(terms + 8)) + 2.0**-900, power
 
 
 def _upper_loss(batched: BatchedGroups, here: ScaledDuals) -> float:
-    """Bound by how much the terms of the computed A exceed those of the exact A."""
+    """Bound the excess of the computed terms of A over the exact ones."""
     reach, error = np.ones(len(batched.factors)), np.zeros(len(batched.factors))
     for f, pinch in here.pinches.items():
         reach[f], error[f] = pinch.reach, pinch.error

@@ -1,6 +1,6 @@
-"""Dual weights of product form: what they must be, and into what they split an attribute's columns.
+"""Dual weights of product form: their checks, and how they split each attribute's columns.
 
-The columns are a frame, and rests that count as one number each.
+The columns are split into a frame, and rests that reduce to one number each.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from fitplug.families.product.shape.products import MAX_FACTORS
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 MAX_RESTS = 4096
-"""Most rests of an attribute of each kind."""
+"""The most rests of an attribute, of each kind."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairWeights:
-    """Weights of pairs of cells; any numbers of these shapes give a bound.
+    """Weights of pairs of cells. Any numbers of these shapes give a bound.
 
     Attributes:
-        moves: Along which attributes a record moves, shape (t, attributes).
+        moves: Whether each move is along each attribute, shape (t, attributes).
         shares: The weights of the moves, >= 0; only their ratios count, shape (t,).
-        sides: Per attribute any numbers s: v is the part of s e that is orthogonal to e, shape
-            (n_a,). There are none of a symmetric attribute, and of one along which none moves.
+        sides: Per attribute, any numbers s, shape (n_a,): v is the component of s e orthogonal to
+            e. Empty for a symmetric attribute, and for one along which no record moves.
     """
 
     moves: BoolArray
@@ -36,25 +36,25 @@ class PairWeights:
 
     @property
     def moved(self) -> BoolArray:
-        """Along which attributes a record may move, shape (attributes,)."""
+        """Whether a record may move along each attribute, shape (attributes,)."""
         return np.asarray(self.moves.any(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
 class ProductDuals:
-    """All that the bound depends on; any numbers >= 0 of these shapes give one.
+    """All weights on which the bound depends. Any numbers >= 0 of these shapes give a bound.
 
-    For a symmetric attribute, p and y are one number each, the sum of all cells or rows.
+    For a symmetric attribute, p and y are one number each, the sum over all cells or rows.
 
     Attributes:
         p: Per attribute of the workload, shape (n_a,); only their ratios count.
         y: Per distinct factor, shape (r,).
         w: Per group of the workload, shape (groups,).
-        t: The most columns of a frame.
-        rests: The most rests of an attribute of each kind, spaces of rows and contrasts of nodes.
-            Where it is 1, an attribute has one rest altogether.
-        tilt: The weight in (0, 1] of e against the rest, in the polar factor that pairs rows with
-            columns.
+        t: The maximum number of columns of a frame.
+        rests: The maximum number of rests of an attribute of each kind (spaces of rows, and
+            contrasts of nodes). If it is 1, an attribute has one rest altogether.
+        tilt: The weight of e relative to all other directions, in (0, 1], in the polar factor that
+            pairs rows with columns.
         pairs: The weights of pairs of cells, where neighbours replace a record.
     """
 
@@ -68,7 +68,7 @@ class ProductDuals:
 
 
 def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
-    """Check that weights are of these groups, and not too large."""
+    """Raise ValueError unless the weights fit these groups, and factors are small enough."""
     cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
     if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
         raise ValueError(f"dual weights p must be of {len(cells)} attributes")
@@ -98,7 +98,7 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
 
 
 def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
-    """Check that weights of pairs are of these numbers of cells."""
+    """Raise ValueError unless weights of pairs fit these numbers of cells."""
     check_weights("of moves", pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
         raise ValueError("dual weights: a move is along some of the attributes")
@@ -109,15 +109,14 @@ def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Into what the columns of one attribute are split.
+    """The split of one attribute's columns into a frame and rests.
 
     Attributes:
-        columns: The columns of the frame; 0 where the attribute is one of every group that counts,
-            and none of its columns is needed.
-        spaces: Rows (r, P) whose spans, added one after another, give the first rests. If there
-            are none, all columns outside the frame are one rest.
-        classes: Per step of a tree the class of every node, whose contrasts are one rest, and the
-            number of classes.
+        columns: The number of columns of the frame; 0 if no group of positive weight needs one.
+        spaces: Rows (r, P) whose spans, added one after another, give the first rests. If there are
+            none, all columns outside the frame are one rest.
+        classes: Per step of a tree, the class of every node; and the number of classes. The
+            contrasts at the nodes of one class are one rest.
     """
 
     columns: int
@@ -131,19 +130,19 @@ class Split:
 
 
 def plan_splits(batched: BatchedGroups, duals: ProductDuals) -> list[Split]:
-    """Plan into what the columns of every attribute are split.
+    """Plan the split of every attribute's columns.
 
     Args:
         batched: The groups.
         duals: The dual weights.
 
     Returns:
-        One for each attribute.
+        A split for each attribute.
     """
     splits, rests = [], duals.rests
     columns = _count_frame_columns(batched, duals)
     if duals.pairs is not None:
-        # Of an attribute along which a record moves, the frame has e and v.
+        # If a record moves along an attribute, the frame needs e and v.
         least = np.where(duals.pairs.moved, np.minimum(batched.widths, 2), 0)
         columns = np.maximum(columns, least)
     for a, size in enumerate(columns.tolist()):
@@ -161,7 +160,7 @@ def plan_splits(batched: BatchedGroups, duals: ProductDuals) -> list[Split]:
 def _count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
     """Count the columns of every attribute's frame, shape (attributes,).
 
-    There are none where the groups of positive weight all have the same factor, or all sum it out.
+    There are none if all groups of positive weight have the same factor, or all sum it out.
     """
     used = [batch.factors[duals.w[batch.groups] > 0] for batch in batched.batches]
     count = np.zeros(len(batched.factors), dtype=np.int64)

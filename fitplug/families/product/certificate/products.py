@@ -1,12 +1,12 @@
-"""Certificates of the product family: the norm of a product that is never written down.
+"""Certificates of the product family: the norm of a product that is never formed.
 
 See `fitplug.families.product.certificate.product_bound`. Both p and q are products, whose factors
-are stored one after another. p holds the weights of the cells of each attribute. q holds the
-weights of the groups, and then the weights of the rows of each distinct factor. A symmetric
-attribute has one number in each.
+are stored one after another. p has the weights of each attribute's cells. q has the weights of the
+groups, and then the weights of the rows of each distinct factor. A symmetric attribute has one
+number in each.
 
-Where neighbours replace a record, the weights of cells in p are followed by the sides of the
-attributes that are not symmetric and along which a record may move, and by the shares of its moves.
+Where neighbours replace a record, p continues with the sides of the asymmetric attributes along
+which a record may move, and with the shares of its moves.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ class ProductCertifier(Certifier[ProductStructure]):
         Raises:
             ValueError: If they are of other sizes.
         """
-        return unpack_duals(structure, duals)
+        cells, counts = _count_numbers(structure)
+        if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
+            raise ValueError("dual weights p and q have other sizes than the attributes and groups")
+        w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
+        p = np.split(duals.p, np.cumsum(cells)[:-1])
+        return ProductDuals(tuple(p), tuple(y), w, *duals.frame)
 
     def lower_cost(
         self, structure: ProductStructure, objective: Objective, scale: float, duals: Duals
@@ -57,22 +62,13 @@ class ProductCertifier(Certifier[ProductStructure]):
 
 
 def pack_duals(duals: ProductDuals) -> Duals:
-    """Put the factors of product weights one after another, as plans have them."""
+    """Concatenate the factors of product weights, as plans store them."""
+    pairs = () if duals.pairs is None else (*duals.pairs.sides, duals.pairs.shares)
     return Duals(
-        np.concatenate(duals.p),
+        np.concatenate([*duals.p, *pairs]),
         np.concatenate([duals.w, *duals.y]),
         Frame(duals.t, duals.rests, duals.tilt),
     )
-
-
-def unpack_duals(structure: ProductStructure, duals: Duals) -> ProductDuals:
-    """Split p and q into their factors, or raise ValueError if they have other sizes."""
-    cells, counts = _count_numbers(structure)
-    if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
-        raise ValueError("dual weights p and q have other sizes than the attributes and groups")
-    w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
-    p = np.split(duals.p, np.cumsum(cells)[:-1])
-    return ProductDuals(tuple(p), tuple(y), w, *duals.frame)
 
 
 def _count_numbers(structure: ProductStructure) -> tuple[list[int], list[int]]:
@@ -84,7 +80,7 @@ def _count_numbers(structure: ProductStructure) -> tuple[list[int], list[int]]:
 
 
 class ProductPairCertifier(ProductCertifier):
-    """The certificate of `ProductPairStructure`, for the plain objective."""
+    """The certificate of `ProductPairStructure`."""
 
     def count_duals(self, structure: ProductStructure) -> tuple[int, int]:
         assert isinstance(structure, ProductPairStructure)
@@ -97,16 +93,8 @@ class ProductPairCertifier(ProductCertifier):
         ends = np.cumsum([*sizes, len(structure.moves)])
         first = len(duals.p) - int(ends[-1])
         *sides, shares = np.split(duals.p[first:], ends[:-1])
-        unpacked = unpack_duals(structure, duals._replace(p=duals.p[:first]))
+        unpacked = super().unpack(structure, duals._replace(p=duals.p[:first]))
         return replace(unpacked, pairs=PairWeights(structure.moves, shares, tuple(sides)))
-
-
-def pack_pair_duals(duals: ProductDuals) -> Duals:
-    """Put the factors of product weights one after another, as plans have them."""
-    assert duals.pairs is not None
-    packed = pack_duals(duals)
-    parts = packed.p, *duals.pairs.sides, duals.pairs.shares
-    return packed._replace(p=np.concatenate(parts))
 
 
 def _count_sides(structure: ProductPairStructure) -> IntArray:

@@ -1,17 +1,17 @@
 """The covariance of one attribute in the product family: a reference u and contrasts C.
 
-An attribute of n cells has a reference u (n,) with 1'u = 1, and a covariance C (n, n) of its
-contrasts with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The family needs
-eta_i = Y_ii of each cell, and mu = w'u and gamma = w'C w of each row w of a factor.
+An attribute of n cells has a reference u (n,) with 1'u = 1, and its contrasts have a covariance C
+(n, n) with C 1 = 0. Its precision Y (F2) has Y u = 0 and Y C = I - 1 u'. The family needs eta_i =
+Y_ii for each cell, and mu = w'u and gamma = w'C w for each row w of a factor.
 
 Each kind of covariance is a class that implements `AttributeCovariance`, and one entry in
  `fitplug.families.product.design.members.COVARIANCE_KINDS`.
 
-Two kinds, which are here, have nothing to choose. A symmetric attribute has u = 1/n and C = Y =
-I - J/n for all weights (docs/theory/symmetry.md). In a hierarchy whose nodes are grades, the
-contrasts of the children of node v, spread below in equal shares, have the covariance
-E_v (I - J/k_v) E_v' times the scales of the blocks, which a number c_v at each node would only
-multiply. See docs/theory/product-family.md, which calls the pair (u, C) a split.
+The two kinds in this module have no parameters. A symmetric attribute has u = 1/n and C = Y = I -
+J/n for all weights (docs/theory/symmetry.md). In a hierarchy whose nodes are grades, the contrasts
+of the children of node v, spread equally over the leaves below, have the covariance E_v (I - J/k_v)
+E_v' times the scales of the blocks; a number c_v at each node would only multiply these scales. See
+docs/theory/product-family.md, which calls the pair (u, C) a split.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from fitplug.numeric import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class AttributeQueries:
-    """What the groups of a workload ask of one attribute.
+    """The queries of a workload's groups along one attribute.
 
     Attributes:
         size: n, the number of cells.
         symmetric: Whether the cells may be permuted freely.
-        tree: The nodes of a hierarchy whose levels are asked for; None for other attributes.
-        grades: The grades of its contrasts.
+        tree: The nodes of a hierarchy whose levels queries use; None for other attributes.
+        grades: The grades of the attribute's contrasts.
         factors: The distinct factors of this attribute.
-        targets: For each factor the targets of its rows, shape (r,), in units of the sum's target.
+        targets: For each factor, the targets of its rows, shape (r,), in units of the sum's target.
         summed: Whether some group sums the attribute out.
     """
 
@@ -70,12 +70,12 @@ class AttributeQueries:
 
 @dataclass(frozen=True, eq=False)
 class AttributeOptimum:
-    """A covariance for the queries of one attribute alone, with the dual weights.
+    """The optimal covariance for the queries of one attribute alone, with dual weights.
 
     Attributes:
         covariance: The covariance.
         cells: Weights p of the cells, shape (n,), summing to 1.
-        rows: For each factor weights of its rows, shape (r,), summing to 1.
+        rows: For each factor, the weights of its rows, shape (r,), summing to 1.
     """
 
     covariance: AttributeCovariance
@@ -84,7 +84,7 @@ class AttributeOptimum:
 
 
 class AttributeCovariance(Protocol):
-    """What the product family needs of one attribute's reference u and covariances C_k."""
+    """One attribute's reference u and covariances C_k, as the product family uses them."""
 
     @classmethod
     def fits(cls, queries: AttributeQueries) -> bool:
@@ -95,15 +95,15 @@ class AttributeCovariance(Protocol):
         """Find the covariance of least privacy cost for these queries alone.
 
         Raises:
-            WorkloadError, DesignError: As the dual solver does.
+            WorkloadError, DesignError: As from the dual solver.
         """
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
 
     def compute_eta(self) -> FloatArray:
-        """Return (Y_k)_ii of each cell and grade, shape (n, K), or of all cells, shape (1, K)."""
+        """Return (Y_k)_ii of each cell and grade, shape (n, K), or (1, K) if cells share it."""
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and the gammas of the rows of a factor, shape (r, 1 + K)."""
@@ -115,23 +115,23 @@ class AttributeCovariance(Protocol):
     ) -> AttributeCovariance:
         """Return the covariance that minimises the Lagrangian, first in C, then in u.
 
-        The Lagrangian (F18) is the sum of <P_k, Y_k>, and of pull_0 mu^2 + pull_k gamma_k of all
-        rows.
+        The Lagrangian (F18) is sum_k <P_k, Y_k>, plus pull_0 mu^2 + sum_k pull_k gamma_k summed
+        over all rows.
 
         Args:
-            moments: P_k of each grade: its diagonal, shape (n,), if it has nothing else, or a
-                matrix (n, n), if the covariance is dense.
-            pulls: For each factor of the attribute the prices of its rows' mu^2 and gammas,
-                (r, 1 + K).
+            moments: P_k of each grade: a diagonal, shape (n,), or, for dense covariances only, also
+                a matrix, shape (n, n).
+            pulls: For each factor of the attribute, the prices of its rows' mu^2 and gammas, (r, 1
+                + K).
         """
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:
         """Return an integer matrix whose largest column norm is about 2^bits.
 
-        Contrasts that no query asks for are measured too, with next to no precision.
+        Contrasts that no query needs are measured too, with next to no precision.
 
         Args:
-            factors: The factors of the attribute. The rounding is good for their rows.
+            factors: The factors of the attribute, for whose rows the rounding is chosen.
             bits: The binary logarithm of the largest column norm.
 
         Raises:
@@ -142,7 +142,7 @@ class AttributeCovariance(Protocol):
 def make_uniform_optimum(
     covariance: AttributeCovariance, queries: AttributeQueries
 ) -> AttributeOptimum:
-    """Return a covariance with uniform weights of all cells and rows."""
+    """Return a covariance with uniform weights on all cells and rows."""
     n = queries.size
     rows = tuple(np.full(factor.count, 1 / factor.count) for factor in queries.factors)
     return AttributeOptimum(covariance, np.full(n, 1 / n), rows)
@@ -170,7 +170,7 @@ class SymmetricCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         return type(self), self.size
 
     def compute_eta(self) -> FloatArray:
@@ -196,10 +196,10 @@ class SymmetricCovariance:
 
 @dataclass(frozen=True, eq=False)
 class NodeTreeCovariance:
-    """A hierarchy whose V nodes with several children are grades.
+    """A hierarchy whose V branching nodes are grades.
 
     Attributes:
-        shape: The nodes below one root.
+        shape: The tree, with one root.
     """
 
     shape: TreeShape
@@ -217,7 +217,7 @@ class NodeTreeCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         return type(self), self.shape
 
     def compute_eta(self) -> FloatArray:

@@ -1,9 +1,9 @@
-"""Dual weights for the product bound: the best that a few steps of ascent reach.
+"""Dual weights for the product bound, from a few steps of ascent.
 
 The bound of `fitplug.families.product.certificate.product_bound` is <Z, X> / sqrt(sum q) for a
 matrix Z of norm 1. As in the dual solver, each of the weights w and y becomes its share of <Z, X>,
 divided by its share of sum q, and each weight p becomes its share of <Z, X>
-(`fitplug.families.product.design.cell_ascent`). The bound holds for all weights, so nothing here
+(`fitplug.families.product.design.cell_ascent`). The bound holds for any weights, so nothing here
 needs to be trusted. See docs/theory/product-bound.md.
 """
 
@@ -29,6 +29,7 @@ from fitplug.families.product.certificate.product_duals import ProductDuals, pla
 from fitplug.families.product.design.cell_ascent import (
     ascend_cells,
     couple_totals,
+    normalise_gains,
     share_among_nodes,
 )
 from fitplug.families.product.design.members import FamilyWeights
@@ -37,22 +38,19 @@ from fitplug.numeric import UNIT_ROUNDOFF, FloatArray
 
 _TILTS = (0.06, 0.12, 0.3, 1.0)
 _RESTS = 512
-"""Rests of an attribute, of each kind, unless these are too many with frames of one column."""
+"""The rests of an attribute, of each kind, unless they are too many for frames of one column."""
 
 _STEPS = 40
 """The most steps of ascent between two sizes of frames."""
 
 _LEAST_STEP = 2e-6
-"""An ascent ends at a step that gains less than this part."""
+"""An ascent ends at a step with less than this relative gain."""
 
 _WORK = 6e9
-"""The sum of the cubes of the widths times the steps: half a minute or so."""
+"""The limit on the sum of the widths cubed times the steps: about half a minute."""
 
 _LEAST_GAIN = 1e-4
-"""The relative gain of a larger frame that counts as one."""
-
-_LEAST_ROW = 1e-9
-"""The least weight of a row, as a part of the mean weight."""
+"""The least relative gain of a larger frame that counts as progress."""
 
 _LEAST_GROUP = 1e-30
 """The least weight of a group: no group drops out during the ascent."""
@@ -65,7 +63,7 @@ class _Climb:
     Attributes:
         value: The best bound so far, not certified.
         best: The weights that attain it.
-        following: The weights of the next step.
+        following: The weights after the next step.
     """
 
     value: float
@@ -76,14 +74,14 @@ class _Climb:
 def ascend_product_bound(
     batched: BatchedGroups, weights: FamilyWeights
 ) -> tuple[ProductDuals, float]:
-    """Find dual weights with a high product bound, from weights of any origin.
+    """Find dual weights with a high product bound, starting from any weights.
 
     The frames grow as far as the limits of `fitplug.families.product.certificate.gram_matrices`
     allow. If not even frames of one column fit, all weight goes to one group.
 
     Args:
         batched: The groups of the workload.
-        weights: Weights to begin from.
+        weights: The weights to start from.
 
     Returns:
         The weights and their certified bound on the privacy cost of every mechanism.
@@ -93,13 +91,13 @@ def ascend_product_bound(
     """
     duals = fit_product_duals(batched, weights)
     largest = max(batched.widths, default=1)
-    # If only one attribute has several columns, its frame has them all, which is exact.
+    # If only one attribute has several columns, its frame takes all of them, which is exact.
     t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
     choices = _choose_rests(batched, duals, t)
     top, idle = _Climb(0.0, duals, duals), 0
     steps_left = 1 + _WORK / (1 + sum(float(n) ** 3 for n in batched.widths))
     while idle < 2 and steps_left > 0:
-        # The best weights for frames of one column are a bad start for larger ones.
+        # The best weights for frames of one column are a poor start for larger frames.
         start = replace(top.best if top.best.t > 1 else duals, t=t)
         climbs = [
             (climb, gram_matrices)
@@ -127,7 +125,7 @@ def ascend_product_bound(
 
 
 def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[int]:
-    """Choose how many rests are tried: as many as fit, and one."""
+    """Choose the numbers of rests to try: as many as fit, and one."""
     fewest = plan_splits(batched, replace(duals, t=t, rests=1))
     most = _RESTS
     while most > 1:
@@ -143,7 +141,7 @@ def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[i
 def _begin_climbs(
     batched: BatchedGroups, start: ProductDuals
 ) -> Iterator[tuple[_Climb, GramTerms]]:
-    """Begin an ascent with every tilt; there is none if the frames and rests are too many."""
+    """Start an ascent with every tilt, or none if frames and rests are too many."""
     splits = plan_splits(batched, start)
     gram_matrices = place_terms(batched, splits, start.w > 0)
     if gram_matrices is not None:
@@ -157,7 +155,7 @@ def _begin_climbs(
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:
-    """Return the weights of product form that are nearest to the given ones."""
+    """Return weights of product form near the given ones."""
     y = [np.zeros(factor.count) for factor in batched.factors]
     w = np.zeros(len(batched.workload.groups))
     for batch, q in zip(batched.batches, weights.queries, strict=True):
@@ -229,21 +227,12 @@ def _step(
             )
             gains[f] = rows = nodes * (rows.sum() / nodes.sum()) if nodes.any() else nodes
         if len(y[f]) > 1:
-            y[f] = _normalise(rows / by_y[f])
+            y[f] = normalise_gains(rows / by_y[f])
     if duals.pairs is not None:
         return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
     couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
     p = ascend_cells(batched, duals.p, here, gains, couplings)
     return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
-
-
-def _normalise(gains: FloatArray) -> FloatArray:
-    """Scale weights (n,) to the sum 1, and raise those near zero."""
-    positive = np.maximum(gains, _LEAST_ROW * np.abs(gains).mean())
-    if not positive.any():
-        # All coefficients of the queries are zero.
-        return np.full(len(gains), 1 / len(gains))
-    return np.asarray(positive / positive.sum())
 
 
 def differentiate_norms(
@@ -255,14 +244,14 @@ def differentiate_norms(
     """Compute sum_b tr Gamma_b^1/2 (B7), not certified, and its derivatives.
 
     Args:
-        gram_matrices: Where the Gram matrices are, for these groups and frames.
+        gram_matrices: The positions of the Gram matrices, for these groups and frames.
         w: Weights of the groups, shape (groups,).
-        tables: The table of each factor that is used.
-        lengths: What the columns of all Y_b are multiplied by, shape (columns,).
+        tables: The table of each used factor.
+        lengths: The factors of the columns of all Y_b, shape (columns,); None for 1.
 
     Returns:
-        The sum, its derivative by w, its derivatives by the tables, and the matrices Gamma_b^1/2 in
-        the places of Gamma_b.
+        The sum, its derivatives with respect to w and to the tables, and a buffer with Gamma_b^1/2
+        in place of Gamma_b.
     """
     total, by_buffer, roots = 0.0, [], []
     filled = gram_matrices.fill(w, tables)
@@ -297,7 +286,7 @@ def differentiate_norms(
 
 
 def _contract(tensor: FloatArray, along: Sequence[FloatArray]) -> FloatArray:
-    """Sum a tensor (g, i, j, ...) over its first axes after g with arrays (g, i), (g, j), ..."""
+    """Contract a tensor (g, i, j, ...) with arrays (g, i), (g, j), ... along the axes after g."""
     for array in along:
         tensor = np.einsum("gi...,gi->g...", tensor, array)
     return tensor
@@ -306,7 +295,7 @@ def _contract(tensor: FloatArray, along: Sequence[FloatArray]) -> FloatArray:
 def _compute_costs(
     batched: BatchedGroups, duals: ProductDuals
 ) -> tuple[FloatArray, list[FloatArray]]:
-    """Compute the derivatives of sum q by w (groups,), for y that sum to 1, and by every y (r,)."""
+    """Differentiate sum q by w (groups,), for y that sum to 1, and by every y (r,)."""
     costs, by_y = np.zeros_like(duals.w), [np.zeros_like(y) for y in duals.y]
     for batch in batched.batches:
         w = duals.w[batch.groups]

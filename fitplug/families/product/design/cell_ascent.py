@@ -1,8 +1,8 @@
 """A step of ascent for the weights of cells in the product bound.
 
 For a contraction Z, <Z, X> is a sum over the columns of X, whose entries are proportional to the
-square roots of the cells' weights. So each weight p_a(i) becomes what the columns of cell i add,
-which never lowers <Z, X> (docs/theory/product-bound.md).
+square roots of the cells' weights. So each weight p_a(i) becomes the contribution of cell i's
+columns, which never lowers <Z, X> (docs/theory/product-bound.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fitplug.families.product.certificate.product_bound import ScaledDuals
 from fitplug.families.product.shape.batches import BatchedGroups
 from fitplug.numeric import FloatArray, IntArray, to_positions
 
-_LEAST_CELL = 1e-9
-"""The least weight of a cell, as a part of the mean weight."""
+_LEAST = 1e-9
+"""The least weight of a cell or a row, as a share of the mean weight."""
 
 
 def ascend_cells(
@@ -33,11 +33,11 @@ def ascend_cells(
     Args:
         batched: The groups.
         cells: The weights, each of shape (n_a,).
-        here: The weights as they are evaluated.
-        gains: What the columns of every factor add, shape (P,); of a level at or below the top of a
-            tree, what its nodes add.
-        couplings: What the groups that sum an attribute out couple to the columns of its frame, as
-            `couple_totals` gives it.
+        here: The evaluated weights.
+        gains: The contribution of each factor's columns to the bound, shape (P,); for a level at or
+            below the top of a tree, the contribution of its nodes.
+        couplings: Per attribute, the coupling of its frame's columns to the groups that sum it out;
+            see `couple_totals`.
 
     Returns:
         The weights.
@@ -50,7 +50,7 @@ def ascend_cells(
         frame = here.pinches[factors[0]].frame
         summed = frame[:, 0] * (frame @ couplings[a]) if frame.shape[1] else np.zeros(len(frame))
         if tree is None:
-            moved[a] = _normalise(np.sum([gains[f] for f in factors], axis=0) + summed)
+            moved[a] = normalise_gains(np.sum([gains[f] for f in factors], axis=0) + summed)
             continue
         # A node's gain goes to its leaves in proportion to their weights.
         ratio = np.zeros(tree.n)
@@ -61,14 +61,17 @@ def ascend_cells(
             mass = tree.sum_leaves(cells[a], depth)
             part = np.divide(gain, mass, out=np.zeros_like(mass), where=mass > 0)
             ratio += np.repeat(part, to_positions(tree.leaves[depth]))
-        moved[a] = _normalise(cells[a] * ratio)
+        moved[a] = normalise_gains(cells[a] * ratio)
     return tuple(moved)
 
 
-def _normalise(gain: FloatArray) -> FloatArray:
-    """Scale weights (n,) to the sum 1, and raise those near zero."""
-    gain = np.maximum(gain, _LEAST_CELL * np.abs(gain).mean())
-    return np.asarray(gain / gain.sum())
+def normalise_gains(gains: FloatArray) -> FloatArray:
+    """Scale weights (n,) to sum to 1, after raising those near zero."""
+    positive = np.maximum(gains, _LEAST * np.abs(gains).mean())
+    if not positive.any():
+        # All coefficients of the queries are zero.
+        return np.full(len(gains), 1 / len(gains))
+    return np.asarray(positive / positive.sum())
 
 
 def share_among_nodes(
@@ -79,10 +82,10 @@ def share_among_nodes(
     classes: Sequence[IntArray],
     met: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Compute what every node of a level at or below the top adds to <Z, X>, up to a factor.
+    """Compute each node's contribution to <Z, X> in a level at or below the top, up to a factor.
 
-    Row w is (y_w p_w)^1/2 s_w', and Z has J on the contrasts of every node v on the path to w, on
-    which J s_w is p_w / p_c - p_w / p_v, and on the top (docs/theory/product-bound.md, (B9)).
+    Row w is (y_w p_w)^1/2 s_w'. Z equals J on the top, and on the contrasts of every node v on the
+    path to w, where J s_w is p_w / p_c - p_w / p_v (docs/theory/product-bound.md, (B9)).
 
     Args:
         tree: The tree.
@@ -90,7 +93,7 @@ def share_among_nodes(
         y: The weights of the level's nodes, shape (nodes,).
         level: The level.
         classes: Per step the class of every node.
-        met: What d_g of every top node meets in Z, shape (P,), and what nu of every class meets.
+        met: The coefficient in <Z, X> of d_g of each top node, shape (P,), and of each class's nu.
 
     Returns:
         Shape (nodes,).
@@ -114,20 +117,20 @@ def couple_totals(
     roots: FloatArray,
     slopes: Mapping[int, FloatArray],
 ) -> list[FloatArray]:
-    """Compute what Z couples of the groups that sum an attribute out to its frame.
+    """Compute the coupling in Z of each attribute's frame to the groups that sum it out.
 
-    Y'Z is the square root of the Gram matrix Y'Y. Its row of the total is that of all groups; what
-    those have that do not sum the attribute out follows from the slopes.
+    Y'Z is the square root of the Gram matrix Y'Y. Its row of the attribute's total covers all
+    groups; the share of groups that use the attribute follows from the slopes and is subtracted.
 
     Args:
         batched: The groups.
-        here: The weights as they are evaluated.
-        terms: Where the Gram matrices are.
-        roots: The square roots of the Gram matrices, in the same places.
-        slopes: The derivatives of the bound by the tables.
+        here: The evaluated weights.
+        terms: The positions of the Gram matrices.
+        roots: The square roots of the Gram matrices, at the same positions.
+        slopes: The derivatives of the bound with respect to the tables.
 
     Returns:
-        Per attribute numbers for the columns of its frame, shape (t,).
+        Per attribute, a number for each column of its frame, shape (t,).
     """
     assert terms.columns is not None
     total = sum(float(stack.trace(axis1=1, axis2=2).sum()) for stack in terms.split_by_size(roots))

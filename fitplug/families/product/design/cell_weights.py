@@ -1,7 +1,8 @@
 """Dual weights of cells, where neighbours add or remove a record.
 
-They are products of weights p_a of each attribute's cells. So scale A costs prod_{a in A} p_a'eta_a
-on average, and the derivative of the Lagrangian by Y_k is a multiple of diag(p_a).
+The weights are products of weights p_a of each attribute's cells. So scale A costs prod_{a in A}
+p_a'eta_a on average, and the Lagrangian's derivative with respect to Y_k is a multiple of
+diag(p_a).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from fitplug.solve import mix_with_uniform
 
 @dataclass(frozen=True, eq=False)
 class CellWeights:
-    """Weights of cells.
+    """Dual weights of cells that are products over the attributes.
 
     Attributes:
         batched: The groups.
         cells: p_a of each attribute, shape (n_a,), summing to 1.
-        eta: Of each attribute's cells, shape (n, K) or (1, K).
+        eta: eta of each attribute's cells, shape (n, K) or (1, K).
     """
 
     are_products: ClassVar[bool] = True
@@ -56,18 +57,18 @@ class CellWeights:
         return [(p[:, None] * eta).sum(axis=0) for p, eta in zip(self.cells, self.eta, strict=True)]
 
     def average(self) -> FloatArray:
-        """Return what each scale costs at 1 on average, shape (count,)."""
+        """Return the average cost of each scale at 1, shape (count,)."""
         return np.asarray(self.batched.scales.multiply(self.mean_eta), dtype=np.float64)
 
     def _price(self, attribute: int, ascent: QueryAscent) -> tuple[FloatArray, FloatArray]:
-        """Compute what p'eta of each grade costs, and what scales spend on each, shapes (K,)."""
+        """Compute the price of p'eta of each grade, and the scales' spending on it, shapes (K,)."""
         mean = self.mean_eta[attribute]
         labels = to_positions(self.batched.scales.label(attribute))
         spent = np.bincount(labels, ascent.spent, 1 + len(mean))[1:].astype(np.float64)
         return spent / np.where(mean > 0, mean, 1.0), spent
 
     def _can_move(self, attribute: int) -> bool:
-        """Tell whether cells differ: symmetry keeps the weights of others uniform."""
+        """Tell whether the weights of cells can change: symmetry keeps them uniform."""
         return not self.batched.symmetric[attribute] and bool(self.mean_eta[attribute].any())
 
     def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> CellWeights:
@@ -97,11 +98,11 @@ class CellWeights:
         return optimise_scales(rows, profiles, tolerance=tolerance / 4, near=known), profiles
 
     def refine(self, profiles: Profiles) -> CellWeights:
-        """Return the weights: the weights of all cells are raised."""
+        """Return the weights unchanged: each step raises the weights of all cells."""
         return self
 
     def share(self) -> CellWeights:
-        """Return the weights: the product bound can have them."""
+        """Return the weights unchanged: the product bound can use them."""
         return self
 
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:

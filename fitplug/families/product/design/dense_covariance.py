@@ -1,17 +1,18 @@
-"""The dense covariance of an attribute, in the contrasts that its queries ask for.
+"""The dense covariance of an attribute, in the contrasts that its queries need.
 
-Blocks that are asked different factors have different variants of it. In a variant whose factors
-have nested row spaces, each step is a grade k; else all contrasts are one grade. There are K_k
-(d_k, n) and E_k (n, d_k) with K_k u = 0 and, summed over the grades of one variant,
+Blocks with different factors have different variants of it. In a variant whose factors have nested
+row spaces, each step is a grade k; otherwise all contrasts are one grade. There are K_k (d_k, n)
+and E_k (n, d_k) with K_k u = 0 and, summed over the grades of one variant,
 
     w = w u 1' + sum_k w E_k K_k for all rows w of its factors,    w E_k = 0 for rows of grades < k
 
     C_k = E_k E_k'    Y_k = K_k'K_k    gamma_k = |w E_k|^2    mu = w u
 
-So a grade knows nothing of what those above it add. For k > l any matrix D gives K_k - D K_l and
-E_l + E_k D of the same form, and any contrast d gives u + d and K_k - K_k d 1' in all variants:
-this is how the descent moves. See docs/theory/product-family.md, "Grades" and "Descent in the
-splits", where E_k G_k^1/2 and G_k^-1/2 R_k are what E_k and K_k are here.
+So a grade does not depend on the grades above it. For k > l, replacing K_k by K_k - D K_l and E_l
+by E_l + E_k D with any matrix D keeps this form, and so does replacing u by u + d and K_k by K_k -
+K_k d 1' in all variants with any contrast d. These are the moves of the descent. See
+docs/theory/product-family.md, "Grades" and "Descent in the splits", where E_k G_k^1/2 and G_k^-1/2
+R_k stand for the E_k and K_k used here.
 """
 
 from __future__ import annotations
@@ -42,30 +43,30 @@ from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Block, reduce_matrix, solve_dual
 
 NEGLIGIBLE = 1e-10
-"""Numbers below this part of the largest one count as rounding."""
+"""Numbers below this share of the largest one count as rounding."""
 
 _TOLERANCE, _MAX_ITERATIONS = 1e-5, 1000
-"""Of the dual solver for one attribute alone."""
+"""The dual solver's settings for one attribute alone."""
 
 _ROTATIONS = 64
-"""The most rotations of an attribute's matrices that are rounded."""
+"""The most rotations of an attribute's matrices to try."""
 
 _ROTATION_WORK = 1e8
-"""The cube of an attribute's cells times the rotations is at most this."""
+"""The limit on an attribute's cells cubed times the rotations."""
 
 _UNPULLED = 1e-16
-"""Directions that rows pull by less than this part of the most are taken to be pulled by it. They
-cost its root, and K_k keeps its rank, without which u could go anywhere."""
+"""The least pull on a direction, as a share of the largest. Weaker pulls are raised to it, so that
+K_k keeps its rank; without it, u could move arbitrarily far."""
 
 _STEADY = 1e-9
-"""What a contrast in u costs, as a part of the mean of what it costs and what its rows pull."""
+"""A small cost of any move, relative to the mean or largest of its own costs and pulls."""
 
 _ANSWERED = 1e-6
-"""Rows whose rest is below this part of the largest entry are answered by a variant."""
+"""A variant answers rows whose residual is below this share of the largest entry."""
 
 _UNASKED = (2.0**-10, 2.0**-7, 2.0**-5, 2.0**-3)
-"""The sizes of contrasts that no query asks for, as parts of the largest column norm. The first one
-that integers can have is taken."""
+"""The sizes of contrasts that no query needs, as shares of the largest column norm. The first one
+that survives rounding is used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ class DenseCovariance:
         reference: u, shape (n,).
         precisions: K_k, shapes (d_k, n).
         estimates: E_k, shapes (n, d_k).
-        starts: Where the grades of each variant start, and K.
+        starts: The first grade of each variant, and K.
         variants: The variant of each block, shape (b,).
     """
 
@@ -95,9 +96,9 @@ class DenseCovariance:
 
     @classmethod
     def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
-        """Find the optimum of the rows of all factors, and of the sum if a group asks for it.
+        """Find the optimum for the rows of all factors, and for the sum if a group uses it.
 
-        It is divided into the grades; all scales are 1 then.
+        It is then divided into the grades, with all scales 1.
         """
         n, summed = queries.size, int(queries.summed)
         rows = [factor.rows for factor in queries.factors]
@@ -125,13 +126,13 @@ class DenseCovariance:
 
     @classmethod
     def of_contrasts(cls, N: FloatArray, v: FloatArray, G: FloatArray) -> DenseCovariance:
-        """Make the covariance of one grade from N (n, k), v = N'u (k,) and G = N'C N (k, k)."""
+        """Make the covariance with one grade from N (n, k), v = N'u (k,) and G = N'C N (k, k)."""
         L = cholesky(G, lower=True) if len(G) else G
         precision = solve_triangular(L, (N - v).T, lower=True) if len(G) else (N - v).T
         return cls(N, 1 / len(N) + N @ v, (precision,), (N @ L,))
 
     def divide(self, grades: AttributeGrades) -> DenseCovariance:
-        """Divide a covariance of one grade by a block Cholesky decomposition for each variant."""
+        """Divide a covariance with one grade into grades, by a block Cholesky decomposition."""
         (estimate,), starts = self.estimates, grades.starts.tolist()
         precisions: list[FloatArray] = []
         estimates: list[FloatArray] = []
@@ -153,7 +154,7 @@ class DenseCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         arrays = self.reference, *self.precisions
         return (
             type(self),
@@ -180,7 +181,7 @@ class DenseCovariance:
         moments: Sequence[FloatArray],
         pulls: Sequence[tuple[DistinctFactor, FloatArray]],
     ) -> DenseCovariance:
-        """Return a covariance with a lower Lagrangian: the least in all C_k, then in each move."""
+        """Return a covariance with a lower Lagrangian: minimal in all C_k, then in each move."""
         return self.descend_rows(moments, [(factor.rows, pull) for factor, pull in pulls])
 
     def descend_rows(
@@ -194,11 +195,11 @@ class DenseCovariance:
 
             <P_k, (K_k - D K_l)'(K_k - D K_l)> + sum_j pull_jl |(E_l + E_k D)'w_j|^2
 
-        and one of u by d, which all variants share, changes K_k to K_k (I - d 1'), and costs
+        and a move of u by d, shared by all variants, changes K_k to K_k (I - d 1') and costs
 
             sum_k <P_k, (I - 1 d') Y_k (I - d 1')> + sum_j pull_j0 (w_j'(u + d))^2
 
-        Grades that cost nothing stay as they are.
+        Grades without cost stay unchanged.
         """
         W = np.concatenate([rows for rows, _ in pulls])
         pull = np.concatenate([weights_of_rows for _, weights_of_rows in pulls])
@@ -225,7 +226,7 @@ class DenseCovariance:
             s, V = eigh(_weigh(K[low], moments[k], K[low]))
             t, Z = eigh(b.T @ (weights * b))
             slopes = s + np.maximum(t, 0.0)[:, None]
-            # Where next to nothing decides, nothing moves far.
+            # Directions with next to no slope do not move far.
             slopes = np.maximum(slopes, _STEADY * float(slopes.max()) or 1.0)
             D = Z @ ((Z.T @ right @ V) / slopes) @ V.T
             K[k] = K[k] - D @ K[low]
@@ -238,7 +239,7 @@ class DenseCovariance:
         right = -N.T @ (weighted @ (W @ self.reference))
         for K_k, total in zip(K, sums, strict=True):
             right += N.T @ (K_k.T @ (K_k @ total))
-        # Where next to nothing decides, u stays near the same number in all cells.
+        # In directions with next to no slope, u stays near the uniform reference.
         steady = _STEADY * float(np.trace(system)) / max(len(system), 1)
         system += steady * np.eye(len(system))
         right -= steady * (N.T @ self.reference)
@@ -253,7 +254,7 @@ class DenseCovariance:
     def round_to_integers(
         self, factors: Sequence[DistinctFactor], bits: int
     ) -> DenseMatrix | VariantMatrix:
-        """Return the integer matrices next to this covariance; see `AttributeCovariance`."""
+        """Return integer matrices near this covariance; see `AttributeCovariance`."""
         W = np.concatenate([factor.rows for factor in factors])
         slices = [slice(start, stop) for start, stop in itertools.pairwise(self.starts)]
         if len(slices) == 1:
@@ -281,20 +282,21 @@ class DenseCovariance:
         variant: slice,
         round_rows: Callable[[FloatArray], IntArray],
     ) -> DenseMatrix:
-        """Return the best of many roundings: of K_k with K_k'K_k = Y_k and of their rotations.
+        """Return the best of many roundings: of K_k with K_k'K_k = Y_k, and of rotations of K_k.
 
-        All rotations are the same mechanism, but they do not round equally well. Each grade has the
-        same largest column norm, as the blocks choose how accurate it is.
+        All rotations give the same mechanism, but they do not round equally well. All grades get
+        the same largest column norm, as the blocks choose their accuracy.
 
         Args:
-            W: Rows that are asked for, shape (r, n); the rounding is good for those that the
-                variant answers.
+            W: The rows of queries, shape (r, n). The rounding is chosen for those that the variant
+                answers.
             bits: The binary logarithm of the largest column norm.
             variant: The grades of the variant.
             round_rows: Rounds rows (r, n).
         """
         n, estimates = len(self.reference), self.estimates[variant]
-        # The descent turns each K_k somehow. Attributes that are asked the same should round alike.
+        # The descent rotates each K_k arbitrarily. Attributes with equal queries should round
+        # alike.
         real = [_triangulate(rows_k, self.contrasts) for rows_k in self.precisions[variant]]
         left = W - (W @ self.reference)[:, None]
         for K, E in zip(self.precisions[variant], estimates, strict=True):
@@ -335,7 +337,7 @@ class DenseCovariance:
 
 
 def _triangulate(K: FloatArray, contrasts: FloatArray) -> FloatArray:
-    """Turn K (d, n) to T with T'T = K'K that is lower trapezoidal in the contrasts (n, k)."""
+    """Rotate K (d, n) to T, T'T = K'K, that is lower trapezoidal in the contrasts (n, k)."""
     if not len(K):
         return K
     Q, R = qr((K @ contrasts)[:, ::-1])
@@ -344,7 +346,7 @@ def _triangulate(K: FloatArray, contrasts: FloatArray) -> FloatArray:
 
 
 def _weigh(left: FloatArray, moment: FloatArray, right: FloatArray) -> FloatArray:
-    """Compute left P right' for moments P (n, n), or of their diagonal (n,)."""
+    """Compute left P right' for a moment P (n, n), or a diagonal one (n,)."""
     return (left * moment if moment.ndim == 1 else left @ moment) @ right.T
 
 
@@ -359,9 +361,9 @@ def _estimate_loss(
     W: FloatArray,
     real: tuple[Sequence[FloatArray], Sequence[FloatArray]],
 ) -> float:
-    """Estimate the logarithm of what rounding costs for the rows W (r, n), over all grades.
+    """Estimate the logarithm of the cost of rounding for the rows W (r, n), summed over grades.
 
-    It is by how much the largest eta and the largest gamma of each grade grow, from those of the
+    It measures the growth of each grade's largest eta and largest relative gamma over those of the
     real precisions and estimates.
     """
     E = np.linalg.inv(np.vstack([rounded.matrix, np.ones(rounded.n)]))[:, :-1]
@@ -380,7 +382,7 @@ def _estimate_loss(
 def _optimise_rows(
     W: FloatArray, c: FloatArray, N: FloatArray
 ) -> tuple[DenseCovariance, FloatArray, FloatArray]:
-    """Find the optimum of rows W (m, n) with targets c (m,) in the contrasts N (n, k).
+    """Find the optimum for rows W (m, n) with targets c (m,) in the contrasts N (n, k).
 
     Also returns the dual weights p (n,) and q (m,).
     """
@@ -395,7 +397,7 @@ def _optimise_rows(
         v = T[1:] @ T[0] / (T[0] @ T[0])
         G = T[1:] @ T[1:].T - np.outer(v, v) * (T[0] @ T[0])
     else:
-        # The sum is no combination of the rows. Then u can be chosen with w'u = 0 for all rows.
+        # The sum is not a combination of the rows, so u can be chosen with w'u = 0 for all rows.
         f = W @ N
         v = np.linalg.lstsq(f, -W.mean(axis=1), rcond=None)[0]
         T = np.linalg.lstsq(f, np.linalg.lstsq(real.T, W.T, rcond=None)[0].T, rcond=None)[0]

@@ -1,19 +1,18 @@
-"""The descent of the product family: several attributes whose product is too large to write down.
+"""The descent of the product family: several attributes whose product is too large to form.
 
-The covariances (u_a, C_a) begin at the optimum of each attribute by itself. Each iteration takes a
+The covariances (u_a, C_a) start at the optimum of each attribute by itself. Each iteration takes a
 step in the Lagrangian (F16)
 
     sum_A z_A^-1 E_A + sum_A z_A (K'q)_A
 
 from one set of its derivatives: z_A is a square root, C_a a geometric mean, u_a the solution of a
 linear system, and the weights of differences and q ascend by the multiplicative steps (F21). E_A is
-what scale A costs on average over the differences between neighbours, by their weights:
+the average cost of scale A over the differences between neighbours, by their weights:
 `fitplug.families.product.design.cell_weights` where a record is added or removed, and
-`fitplug.families.product.design.pair_weights` where one is replaced. It is not proven that the
-value decreases in each iteration, so the member of least cost that was seen is kept.
-Where a group has many rows whose targets do not vary along an attribute, q is a product along it.
-See docs/theory/product-family.md, "Descent in the splits".
-The weights prove a lower bound on the privacy cost of every mechanism; see
+`fitplug.families.product.design.pair_weights` where one is replaced. The value is not proven to
+decrease in each iteration, so the best member seen is returned. If a group has many rows whose
+targets do not vary along an attribute, q is a product along it. See docs/theory/product-family.md,
+"Descent in the splits". The weights prove a lower bound on the privacy cost of every mechanism; see
 `fitplug.families.product.design.bound_ascent`.
 """
 
@@ -43,29 +42,29 @@ _MIXING = 0.03
 """The mass of uniform weights that a step mixes in, as a multiple of the tolerance."""
 
 _RELAXATION = 1.4
-"""The power of the factors by which weights are raised, after the first round."""
+"""The power of the weights' multiplicative steps after the first round."""
 
 _MOVES = 3
-"""The covariances of weights that are products over the attributes move in every so manieth
-iteration: the weights need far more of them."""
+"""With product weights, covariances move only in every third iteration: the weights need far more
+iterations than the covariances."""
 
 _WORSE = 0.02
-"""If a round raises the cost by more than this part, steps are plain from the best member on."""
+"""If a round raises the cost by more than this share, plain steps continue from the best member."""
 
 _ROUND = 24
-"""Iterations between two evaluations of the true privacy cost."""
+"""The number of iterations between evaluations of the true privacy cost."""
 
 _WORK = 1e10
-"""The sum of the cubes of the attributes' widths, for each variant, times the moves."""
+"""The limit on the sum of the attributes' widths cubed, per variant, times the moves."""
 
 
 class DifferenceWeights(Protocol):
-    """Dual weights of the differences between neighbours, and what these cost.
+    """Dual weights of the differences between neighbours, and the differences' costs.
 
-    They are those at some covariances of the attributes, to which `measure` takes them.
+    Costs are those at the covariances last given to `measure`.
 
     Attributes:
-        are_products: Whether they are products over the attributes.
+        are_products: Whether the weights are products over the attributes.
     """
 
     are_products: ClassVar[bool]
@@ -74,15 +73,15 @@ class DifferenceWeights(Protocol):
         """Return the same weights at other covariances."""
 
     def average(self) -> FloatArray:
-        """Return what each scale costs at 1 on average, shape (count,)."""
+        """Return the average cost of each scale at 1, shape (count,)."""
 
     def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> DifferenceWeights:
         """Return weights raised where differences cost more than on average."""
 
     def compute_moments(self, attribute: int, ascent: QueryAscent) -> list[FloatArray]:
-        """Return P_k of each grade, of which <P_k, Y_k> is what an attribute's cost depends on.
+        """Return P_k of each grade: an attribute's Y_k enter the average cost as <P_k, Y_k>.
 
-        It is the diagonal (n,) or a matrix (n, n); the list is empty where nothing costs anything.
+        Each is a diagonal (n,) or a matrix (n, n). The list is empty if the attribute has no cost.
         """
 
     def scale(
@@ -91,13 +90,13 @@ class DifferenceWeights(Protocol):
         """Find the best scales for the covariances, and the costs of differences."""
 
     def refine(self, profiles: Profiles) -> DifferenceWeights:
-        """Return weights that can be raised at costly differences by themselves."""
+        """Return weights that include separate ones for costly differences."""
 
     def share(self) -> DifferenceWeights:
-        """Return weights near these that the product bound can have."""
+        """Return nearby weights in the form that the product bound can use."""
 
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
-        """List those of shared weights, as the product bound has them."""
+        """List the weights returned by `share` in the form of the product bound."""
 
 
 def descend_product_family(
@@ -113,16 +112,17 @@ def descend_product_family(
 
     Args:
         batched: The groups.
-        spread: The groups with targets along the axes on which rows have weights of their own.
-        start: Covariances, weights of the queries of `spread`, and weights of differences.
-        tolerance: The descent ends when two rounds in turn lower the privacy cost by no more than
-            this part, and the weights have settled. The scales are optimal to a fraction of it.
+        spread: The groups, with targets along the axes on which rows have individual weights.
+        start: The initial covariances, weights of the queries of `spread`, and weights of
+            differences.
+        tolerance: The descent ends when two rounds in a row lower the privacy cost by at most this
+            share, and the weights have settled. The scales are optimal to a fraction of it.
         max_iterations: The largest number of iterations.
         progress: Called with the iterations so far and the relative difference between the member's
-            cost and the value that the family might reach; it may ask to stop.
+            cost and the value that the family might reach; it may request a stop.
 
     Raises:
-        WorkloadError: If too many queries have targets of their own.
+        WorkloadError: If too many queries have individual targets.
         DesignError: As the dual solver does.
     """
     covariances, weights, differences = start
@@ -133,9 +133,9 @@ def descend_product_family(
         )
         if not symmetric
     )
-    # A single attribute is at its optimum already, and so are symmetric ones.
+    # A single attribute starts at its optimum, and so do symmetric attributes.
     descends = len(covariances) > 1 and cubes > 0
-    # Of other weights the largest cost comes down to the mean only if covariances follow each step.
+    # With other weights, the largest cost only falls to the mean if covariances follow each step.
     every, work = (_MOVES, _MOVES * _WORK) if differences.are_products else (1, _WORK)
     most = min(max_iterations, 1 + int(work / cubes)) if descends else 0
     mixing = _MIXING * tolerance
@@ -174,7 +174,7 @@ def descend_product_family(
         state = replace(state, differences=state.differences.refine(scaled.profiles))
     shared = state.differences.share()
     if shared is not state.differences:
-        # The product bound has weights of queries that are products, too.
+        # The product bound also needs weights of queries that are products.
         _, weights = optimise_attributes(batched)
         state = _State(
             batched,
@@ -198,13 +198,13 @@ class _State:
     """The state of the descent.
 
     Attributes:
-        batched: The groups, as the weights of queries have them.
+        batched: The groups, with targets along the same axes as the weights of queries.
         covariances: The covariance of each attribute.
         weights: The weights of queries.
         differences: The weights of differences.
         tables: mu^2 and gammas of the rows of each factor, shape (r, 1 + K).
-        value: Half of the Lagrangian before the last iteration, which is the privacy cost if
-            nothing can be gained.
+        value: Half of the Lagrangian before the last iteration: the privacy cost if no step can
+            improve it.
     """
 
     batched: BatchedGroups
@@ -215,7 +215,8 @@ class _State:
     value: float = 0.0
 
     def step(self, mixing: float, power: float, moves: bool) -> _State:
-        """Make one iteration: find the scales, raise the weights, and may move the covariances."""
+        """Make one iteration: find the scales, raise the weights and, if asked, move
+        covariances."""
         batched, before = self.batched, self.differences
         ascent = ascend_queries(
             batched, self.tables, self.weights, before.average(), mixing=mixing, power=power
@@ -254,14 +255,15 @@ def _scale(
 
 @dataclass(frozen=True, eq=False)
 class QueryAscent:
-    """The best scales for weights of cells and queries, and a step of ascent of the latter.
+    """The best scales for given weights, and a step of ascent for the weights of queries.
 
     Attributes:
         z: The scales, shape (count,).
-        spent: The half of the Lagrangian that each scale has, shape (count,).
+        spent: Each scale's contribution to half of the Lagrangian, shape (count,).
         queries: The weights of rows after the step, as `FamilyWeights` has them.
-        shares: Those of the rows of factors, likewise.
-        pulls: The derivatives of the Lagrangian by mu^2 and gammas of each factor, (r, 1 + K).
+        shares: The shares of the rows of factors after the step, likewise.
+        pulls: The derivatives of the Lagrangian with respect to mu^2 and the gammas of each
+            factor's rows, (r, 1 + K).
     """
 
     z: FloatArray
@@ -272,12 +274,12 @@ class QueryAscent:
 
     @property
     def precisions(self) -> FloatArray:
-        """1 / z, or 0 where no query needs a scale, shape (count,)."""
+        """1 / z, or 0 for scales that no query needs, shape (count,)."""
         return np.divide(1.0, self.z, out=np.zeros_like(self.z), where=self.z > 0)
 
     @property
     def total(self) -> float:
-        """Half of the Lagrangian, which is the privacy cost if nothing can be gained."""
+        """Half of the Lagrangian: the privacy cost if no step can improve it."""
         return float(self.spent.sum())
 
 
@@ -290,7 +292,7 @@ def ascend_queries(
     mixing: float,
     power: float = 1.0,
 ) -> QueryAscent:
-    """Find the scales, and raise the weights of queries, for what scales cost at 1, (count,)."""
+    """Find the scales, and raise the weights of queries, from scales' costs at 1 (count,)."""
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([q_batch.ravel() for q_batch in weights.queries])
     needed = rows.multiply_transposed(q)
@@ -310,7 +312,7 @@ def ascend_queries(
 def _mix_rows(
     batched: BatchedGroups, tables: Sequence[FloatArray], shares: Sequence[FloatArray]
 ) -> VarianceMatrix:
-    """Build K, with the rows along an axis where targets do not vary mixed by their shares."""
+    """Build K. Along axes where targets do not vary, average the rows by their shares."""
     mixtures = [(share @ table)[None] for share, table in zip(shares, tables, strict=True)]
     axes = tuple(
         tuple(
@@ -336,9 +338,9 @@ def _differentiate(
     z: FloatArray,
     power: float,
 ) -> tuple[list[FloatArray], tuple[FloatArray, ...]]:
-    """Differentiate the Lagrangian by mu^2 and gamma of the rows of each factor.
+    """Differentiate the Lagrangian by mu^2 and the gammas of each factor's rows.
 
-    Returns the derivatives of each factor (r, 1 + K), and the shares (r,) after an ascent.
+    Returns the derivatives for each factor (r, 1 + K), and the shares (r,) after a step of ascent.
     """
     pulls = [np.zeros_like(table) for table in tables]
     mixed = [np.zeros(table.shape[1]) for table in tables]
@@ -363,7 +365,7 @@ def _differentiate(
 def _contract(
     weighted: FloatArray, z: FloatArray, tables: tuple[FloatArray, ...], axis: int
 ) -> FloatArray:
-    """Differentiate sum weighted * (z contracted with all tables) by the table of an axis.
+    """Differentiate sum(weighted * (z contracted with all tables)) by the table of one axis.
 
     Args:
         weighted: Weights over targets, shape (g, r_1, ..., r_m).

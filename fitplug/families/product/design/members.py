@@ -1,10 +1,10 @@
-"""Members of the product family: covariances of several attributes that are never written down.
+"""Members of the product family: covariances of several attributes that are never formed.
 
 A member has a reference u_a and a covariance C_a for each attribute a (`AttributeCovariance`), and
 a scale z_A for each block A, a subset of the attributes. See docs/theory/product-family.md.
 
-The descent begins at the optimum of each attribute for its own factors. If some group sums an
-attribute out, the sum is one of the attribute's queries too.
+The descent starts at the optimum of each attribute for its own factors. If some group sums an
+attribute out, the sum is one of the attribute's queries.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from fitplug.numeric import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class FamilyWeights:
-    """Dual weights of the product family, which are products over the attributes.
+    """Dual weights of the product family: products over the attributes.
 
     Attributes:
         cells: p_a of each attribute, shape (n_a,), summing to 1.
-        queries: For each batch q of its groups' rows, in the shape of the batch's targets. It has
-            one entry along attributes where targets do not vary. All together sum to 1.
-        shares: For each factor how q is spread over its rows where targets do not vary, shape (r,),
+        queries: For each batch, q of its groups' rows, in the shape of the batch's targets, with
+            one entry along attributes where targets do not vary. All entries of all batches sum to
+            1.
+        shares: For each factor, the shares of its rows in q where targets do not vary, shape (r,),
             summing to 1.
         pairs: The weights of pairs of cells, where neighbours replace a record.
     """
@@ -57,7 +58,7 @@ class FamilyMember:
         batched: The groups of the workload.
         covariances: The covariance of each attribute.
         scales: The best scales for these covariances.
-        profiles: What these cost the differences between neighbours.
+        profiles: The costs of differences between neighbours as a function of the scales.
         weights: The dual weights at the end of the descent.
         iterations: The iterations of the descent.
         stopped: Whether the progress callback asked to stop.
@@ -83,13 +84,13 @@ COVARIANCE_KINDS: tuple[type[AttributeCovariance], ...] = (
     TreeCovariance,
     DenseCovariance,
 )
-"""The kinds of covariances. The first that fits the queries of an attribute serves them."""
+"""The kinds of covariances. An attribute gets the first kind that fits its queries."""
 
 
 def optimise_attributes(
     batched: BatchedGroups,
 ) -> tuple[tuple[AttributeCovariance, ...], FamilyWeights]:
-    """Return the covariance of each attribute for its own queries, and weights to begin with.
+    """Return the covariance of each attribute for its own queries, and initial weights.
 
     Raises:
         WorkloadError, DesignError: As the dual solver does.
@@ -122,10 +123,10 @@ def optimise_attributes(
 def _collect_queries(
     batched: BatchedGroups, attribute: int, factors: Mapping[int, DistinctFactor]
 ) -> AttributeQueries:
-    """Collect the queries of an attribute, whose factors are given by their index.
+    """Collect the queries of an attribute from its factors, given by index.
 
-    A row's target is the smallest of all groups', where a group counts with the geometric mean over
-    its other attributes.
+    A row's target is the smallest over all groups of the group's geometric mean over its other
+    attributes.
     """
     targets = {f: np.full(factor.count, np.inf) for f, factor in factors.items()}
     total = np.inf

@@ -1,9 +1,9 @@
 """Rounding rows to integers that are orthogonal to a vector of integers.
 
-The integer matrices of an attribute's variants share their null vector u. A row k (n,) with
-k'u = 0 is rounded, and then changed by 1 in as few entries as it takes to make the product with the
-integers of u zero. Which entries these are is found for all products at once, by a breadth-first
-search that adds or subtracts one integer at a time.
+The integer matrices of an attribute's variants share their null vector u. A row k (n,) with k'u = 0
+is rounded, and then changed by 1 in as few entries as make its product with the integers of u zero.
+These entries are found for all products at once, by a breadth-first search that adds or subtracts
+one integer at a time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LARGEST = 2**10
 
 
 def round_reference(u: FloatArray) -> IntArray:
-    """Round u (n,) to integers in about its proportions, without a common divisor.
+    """Round u (n,) to integers in nearly its proportions, without a common divisor.
 
-    Rows orthogonal to n integers of size s lie about s^(1 / (n - 1)) apart, so few cells get small
-    integers.
+    Integer rows orthogonal to n integers of size s lie about s^(1 / (n - 1)) apart, so with few
+    cells the integers must be small.
     """
     size = min(_LARGEST, 4 ** len(u))
     reference = np.rint(u * (size / np.abs(u).max())).astype(np.int64)
@@ -42,9 +42,9 @@ class OrthogonalRounding:
         self._changes = self._search()
 
     def _search(self) -> IntArray:
-        """Find what to add to a row to get each product by a shortest way, shape (products, n).
+        """Find the smallest change of a row that gives each product, shape (products, n).
 
-        Products are in [-most, most], of which each is reached by steps that stay in there.
+        Products range over [-most, most], and each is reached by steps within this range.
         """
         most, size = self._most, 2 * self._most + 1
         changes = np.zeros((size, len(self._reference)), dtype=np.int64)
@@ -76,9 +76,9 @@ class OrthogonalRounding:
         return rounded
 
     def _correct(self, rounded: IntArray, row: FloatArray) -> None:
-        """Make a rounded row orthogonal, in place."""
+        """Make a rounded row orthogonal to the reference, in place."""
         product = int(rounded @ self._reference)
-        # What each entry would have been rounded to otherwise, those first that were nearly.
+        # Try rounding entries the other way, the ones closest to a half first.
         other = np.where(row > rounded, 1, -1)
         change = other * self._reference
         for i in np.argsort(-np.abs(row - rounded)).tolist():

@@ -1,4 +1,4 @@
-"""What pairs of cells cost in the product family, as a function of its scales."""
+"""The costs of pairs of cells in the product family, as a function of its scales."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.dense_covariance import DenseCovariance
+from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 _SWEEPS = 20
-"""The most times that a search chooses the values of each attribute."""
+"""The most sweeps of a search over all attributes."""
 
 _COSTLY = 0.95
-"""Searches begin at pairs that cost at least this part of the largest cost."""
+"""Searches start at pairs that cost at least this share of the largest cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +35,14 @@ class ScaleProducts:
 
     @property
     def is_noisy(self) -> BoolArray:
-        """Whether each scale is one of a block that is measured with noise, shape (count,)."""
+        """Whether each scale belongs to a block measured with noise, shape (count,)."""
         return self.structure.noisy_scales
 
     def multiply(self, tables: Sequence[FloatArray]) -> FloatArray:
         """Multiply one number for each grade of a scale.
 
         Args:
-            tables: Per attribute 1 and the numbers of its grades, shapes (k, 1 + K).
+            tables: Per attribute, 1 and the numbers of its grades, shape (k, 1 + K).
 
         Returns:
             Shape (k, count).
@@ -54,7 +55,7 @@ class ScaleProducts:
     def sum_others(
         self, tables: Sequence[FloatArray], a: int, precisions: FloatArray
     ) -> FloatArray:
-        """Sum products over the other attributes, times precisions (count,), for each grade of a.
+        """For each grade of a, sum precisions (count,) times products over the other attributes.
 
         Returns:
             Shape (k, K).
@@ -72,14 +73,14 @@ class ScaleProducts:
 
 @dataclass(frozen=True, eq=False)
 class PairProfiles:
-    """The costs of pairs of cells, which are the profile at the precisions of scales.
+    """The costs of pairs of cells: their profile as a function of the scales' precisions.
 
     Attributes:
         structure: The structure.
-        products: Y_k of each attribute's grades, shape (K, n, n); of a symmetric one, of two of its
-            cells.
+        products: Y_k of each attribute's grades, shape (K, n, n); for a symmetric attribute, at two
+            of its cells.
         cells: The two cells of each pair, shape (pairs, 2, attributes).
-        costs: What each scale costs a pair at 1, shape (pairs, count).
+        costs: The cost of each pair at each scale of 1, shape (pairs, count).
     """
 
     structure: ProductPairStructure
@@ -111,11 +112,11 @@ class PairProfiles:
         return self.costs @ precisions
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
-        """Return the mean cost (count,) of each scale at 1, of weights p (size,) of the pairs."""
+        """Return the mean cost (count,) of each scale at 1, for weights p (size,) of the pairs."""
         return self.costs.T @ p
 
     def sum_moments(self, a: int, p: FloatArray, precisions: FloatArray) -> FloatArray:
-        """Sum P_k of an attribute's grades over the pairs, with weights p (size,).
+        """Sum P_k of an attribute's grades over the pairs, weighted by p (size,).
 
         Returns:
             Shape (K, n, n): <P_k, Y_k> are the terms of the mean cost that depend on the attribute.
@@ -136,7 +137,7 @@ class PairProfiles:
         return moments
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> PairProfiles:
-        """Compute the costs of the same pairs where integer matrices measure the attributes."""
+        """Compute the costs of the same pairs for integer matrices of the attributes."""
         products = []
         for matrix in matrices:
             if isinstance(matrix, (DenseMatrix, VariantMatrix)):
@@ -149,13 +150,13 @@ class PairProfiles:
         return PairProfiles.of_pairs(self.structure, products, self.cells)
 
     def search(self, precisions: FloatArray) -> tuple[PairProfiles, float]:
-        """Search for costly pairs: of each attribute in turn the costliest values are chosen.
+        """Search for costly pairs by choosing the costliest values of one attribute after another.
 
         Args:
             precisions: 1 / z, shape (count,).
 
         Returns:
-            Costs of the pairs that were found too, and the largest cost.
+            The costs with the found pairs included, and the largest cost.
         """
         scales = ScaleProducts(self.structure)
         free = set(self.structure.free.tolist())
@@ -188,7 +189,7 @@ class PairProfiles:
 def list_pair_products(
     covariances: Sequence[AttributeCovariance], sizes: Sequence[int]
 ) -> tuple[FloatArray, ...]:
-    """List Y_k of each attribute's covariance; of a symmetric one, of two of its cells."""
+    """List Y_k of each attribute's covariance; for a symmetric one, at two of its cells."""
     products = []
     for covariance, n in zip(covariances, sizes, strict=True):
         if isinstance(covariance, DenseCovariance):
@@ -199,17 +200,14 @@ def list_pair_products(
 
 
 def _pair_symmetric(same: float, between: float, n: int) -> FloatArray:
-    """Pair two cells of a symmetric attribute, shape (1, 2, 2), or the only one."""
+    """Return Y_k of a symmetric attribute at two cells, shape (1, 2, 2), or at its only one."""
     return np.array([[[same, between], [between, same]]])[:, : min(n, 2), : min(n, 2)]
 
 
 def _measure(products: Sequence[FloatArray], cells: IntArray) -> list[list[FloatArray]]:
-    """Find 1 and Y_k at (i, i), (j, j) and (i, j) of each pair (k, 2, attributes), (k, 1 + K)."""
+    """List 1 and Y_k at (i, i), (j, j) and (i, j) of pairs (k, 2, attributes), (k, 1 + K)."""
     i, j = cells[:, 0], cells[:, 1]
     return [
-        [
-            np.concatenate([np.ones((len(cells), 1)), Y[:, left[:, a], right[:, a]].T], axis=1)
-            for a, Y in enumerate(products)
-        ]
+        [add_total(Y[:, left[:, a], right[:, a]].T) for a, Y in enumerate(products)]
         for left, right in ((i, i), (j, j), (i, j))
     ]

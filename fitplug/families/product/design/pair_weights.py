@@ -1,20 +1,20 @@
 """Dual weights of pairs of cells, where neighbours replace a record.
 
-A record moves along the attributes of a move t, of the weight r_t, and then has the values i and j
-of attribute a with the weight S_at(i, j): 0 for i = j if a is in t, and for i != j if not. At these
-weights the scale z of the grades k of block A costs
+A record moves along the attributes of a move t, which has weight r_t. Its two cells have the values
+i and j of attribute a with weight S_at(i, j), which is 0 for i = j if a is in t, and for i != j if
+not. At these weights, the scale z of the grades k of block A costs, on average,
 
     2 r'(prod_{a in A} e_a - prod_{a in A} y_a)    e_at = sum_i S_at(i, .) Y_k(i, i)
                                                    y_at = <S_at, Y_k>
 
 for the grade k of each attribute, and attribute a has the Lagrangian sum_k <P_k, Y_k> with
-P_k = 2 sum_t r_t (alpha_tk diag(S_at 1) - beta_tk S_at), where alpha and beta are the sums over the
-scales with the grade k of the products of the other attributes' e and y over z. For the product
-bound the weights are then restricted to one p and one s for each attribute, with
-p_i p_j (1 - s_i s_j) for all moves along it.
+P_k = 2 sum_t r_t (alpha_tk diag(S_at 1) - beta_tk S_at), where alpha and beta sum the products of
+the other attributes' e and y, divided by z, over the scales with grade k. For the product bound,
+the weights are then restricted to one p and one s per attribute, with p_i p_j (1 - s_i s_j) for all
+moves along it.
 
-Products are not all that the best weights can be. So pairs of cells that are costly at the best
-scales have weights of their own, too.
+The best weights need not be products. So pairs of cells that are costly at the best scales get
+individual weights, too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from fitplug.families.product.design.pair_profiles import (
     list_pair_products,
 )
 from fitplug.families.product.design.scales import Profiles, Scales, VarianceMatrix, optimise_scales
+from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 from fitplug.solve import mix_with_uniform
@@ -44,36 +45,36 @@ _MOST_ENTRIES = 20_000_000
 """The most weights of pairs of values, of all moves together."""
 
 _STARTS = 3
-"""From how many pairs of each move costly pairs are searched for."""
+"""The number of random pairs per move from which searches for costly pairs start."""
 
 _SEARCHES = 12
-"""The most times that costly pairs are searched for."""
+"""The most searches for costly pairs."""
 
 _GIVEN = 0.01
-"""What costly pairs are given of all weights together when they get weights of their own."""
+"""The share of all weight that new individual weights of costly pairs get."""
 
 _LEAST_COSTLY = 1e-3
-"""Pairs lose their own weights below this part of the mean of such weights, if these were all."""
+"""A pair loses its individual weight below this share of 1 over the number of such pairs."""
 
 _JITTER = 1e-9
-"""What is added to the moments of an attribute, as a part of the mean of their diagonal."""
+"""The jitter on the diagonal of an attribute's moments, relative to the diagonal's mean."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairShares:
-    """Weights of pairs of cells.
+    """Dual weights of pairs of cells.
 
     Attributes:
         structure: The structure.
-        moves: Along which attributes a record moves, shape (t, attributes).
+        moves: Whether each move is along each attribute, shape (t, attributes).
         shares: r, the weights of the moves, which sum to 1 with `costly_weights`, shape (t,).
-        cells: Per attribute S_at 1, shape (t, n_a); of a symmetric attribute nothing.
-        pairs: Per attribute S_at of the moves along it, shape (t_a, n_a, n_a), likewise.
-        costly: Pairs of cells with weights of their own, shape (k, 2, attributes).
-        costly_weights: Their weights, shape (k,).
-        sides: Per attribute s, where all moves share p and s, shape (n_a,); None where they do not.
-        products: Y_k of each attribute's grades, shape (K, n_a, n_a); of a symmetric one, of two of
-            its cells.
+        cells: Per attribute, S_at 1, shape (t, n_a); n_a counts as 0 for a symmetric attribute.
+        pairs: Per attribute, S_at of the moves along it, shape (t_a, n_a, n_a), likewise.
+        costly: Pairs of cells with individual weights, shape (k, 2, attributes).
+        costly_weights: The weights of the pairs in `costly`, shape (k,).
+        sides: Per attribute, s, shape (n_a,), if all moves share p and s; otherwise None.
+        products: Y_k of each attribute's grades, shape (K, n_a, n_a); for a symmetric attribute, at
+            two of its cells.
     """
 
     are_products: ClassVar[bool] = False
@@ -127,13 +128,13 @@ class PairShares:
                 first = self.cells[a] @ eta.T
                 both = first.copy()
                 both[move] = np.tensordot(self.pairs[a], Y, ((1, 2), (1, 2)))
-            e.append(_add_total(first))
-            y.append(_add_total(both))
+            e.append(add_total(first))
+            y.append(add_total(both))
         return e, y
 
     @cached_property
     def _costs(self) -> FloatArray:
-        """What each scale costs at 1 on average over the pairs of each move, (t, count)."""
+        """The average cost of each scale at 1 over the pairs of each move, (t, count)."""
         scales = ScaleProducts(self.structure)
         e, y = self._means
         costs = 2 * (scales.multiply(e) - scales.multiply(y))
@@ -141,11 +142,11 @@ class PairShares:
 
     @cached_property
     def _profiles(self) -> PairProfiles:
-        """The costs of the pairs with weights of their own."""
+        """The costs of the pairs with individual weights."""
         return PairProfiles.of_pairs(self.structure, self.products, self.costly)
 
     def average(self) -> FloatArray:
-        """Return what each scale costs at 1 on average, shape (count,)."""
+        """Return the average cost of each scale at 1, shape (count,)."""
         return self.shares @ self._costs + self._profiles.multiply_transposed(self.costly_weights)
 
     def _differentiate(self, a: int, precisions: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -185,7 +186,7 @@ class PairShares:
             alpha, beta = self._differentiate(a, ascent.precisions)
             move = self.moves[:, a]
             others = spent - 2 * (alpha * e[a][:, 1:] - beta * y[a][:, 1:]).sum(axis=1)
-            # What the pairs of values cost on average over the others.
+            # The average cost of each pair of values over the other attributes' values.
             eta = np.diagonal(Y, axis1=1, axis2=2)
             stay = 2 * (alpha - beta) @ eta + others[:, None]
             first = alpha[move] @ eta
@@ -235,7 +236,7 @@ class PairShares:
         return replace(scales, upper=upper), profiles
 
     def refine(self, profiles: Profiles) -> PairShares:
-        """Return weights of which costly pairs have a small part by themselves."""
+        """Return weights with a small share for new costly pairs, individually."""
         assert isinstance(profiles, PairProfiles)
         heavy = self.costly_weights > _LEAST_COSTLY / max(len(self.costly_weights), 1)
         known = {pair.tobytes() for pair in self.costly[heavy]}
@@ -253,7 +254,7 @@ class PairShares:
         )
 
     def draw_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
-        """Draw pairs of cells by their weights; two values stand for a symmetric attribute."""
+        """Draw pairs of cells by their weights; a symmetric attribute has the values 0 and 1."""
         rng = np.random.default_rng(0)  # A constant seed, so that designs are reproducible.
         symmetric = self.structure.batched.symmetric
         for t, move in enumerate(self.moves):
@@ -270,7 +271,7 @@ class PairShares:
                         p = self.cells[a][t]
                         first[a] = second[a] = int(rng.choice(n, p=p / p.sum()))
                 yield first, second
-        # A scale that none of the pairs cost anything would be measured without noise.
+        # A scale at which no pair has a cost would be measured without noise.
         for a, n in enumerate(self.structure.sizes):
             if not symmetric[a] and self.moves[:, a].any():
                 for value in range(1, n):
@@ -279,7 +280,7 @@ class PairShares:
                     yield first, second
 
     def share(self) -> PairShares:
-        """Give all moves one p and one s for each attribute, near to the weights."""
+        """Return nearby weights for which all moves share one p and one s per attribute."""
         cells, pairs, sides = [], [], []
         for p, S, move in zip(self.cells, self.pairs, self.moves.T, strict=True):
             n = p.shape[1]
@@ -310,7 +311,7 @@ class PairShares:
         )
 
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
-        """List the weights of cells and of pairs, where all moves share p and s."""
+        """List the weights of cells and of pairs, if all moves share p and s."""
         assert self.sides is not None
         cells = tuple(p[0] if p.shape[1] else np.ones(1) for p in self.cells)
         sides = tuple(
@@ -322,13 +323,8 @@ class PairShares:
         return cells, PairWeights(self.structure.moves, every, sides)
 
 
-def _add_total(numbers: FloatArray) -> FloatArray:
-    """Add the total's column of ones to numbers of grades (t, K)."""
-    return np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
-
-
 def _join_sides(p: FloatArray, s: FloatArray) -> FloatArray:
-    """Compute the weights (n, n) of all pairs of values of an attribute that its moves share."""
+    """Compute the weights (n, n) of an attribute's pairs of values that all its moves share."""
     return np.outer(p, p) - np.outer(p * s, p * s)
 
 
@@ -340,7 +336,7 @@ def _ascend(
     apart: FloatArray,
     mixing: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Raise the weights of an attribute's values and pairs of values, of each move on its own."""
+    """Raise the weights of an attribute's values and pairs of values, separately per move."""
     p, S = p * stay, S * apart
     n = S.shape[-1]
     for k in range(len(S)):
@@ -356,9 +352,9 @@ def _ascend(
 def _ascend_shared(
     pairs: PairShares, a: int, stay: FloatArray, apart: FloatArray, mixing: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Raise the weights of an attribute's values where all moves share p and s.
+    """Raise the weights of an attribute's values if all moves share p and s.
 
-    With l = p (1 + s) and h = p (1 - s) the weights are those of i and j, drawn from l and from h.
+    The weights are then those of i drawn from p (1 + s) and j drawn from p (1 - s).
     """
     assert pairs.sides is not None
     p, s, move = pairs.cells[a][0], pairs.sides[a], pairs.moves[:, a]

@@ -1,9 +1,9 @@
-"""The designs of the product family: its best known member in integers, and a bound.
+"""The design of the product family: its best known member in integers, and a bound.
 
-The coefficients of the answers of block A are products of entries of the matrices of A's
-attributes, and an answer has 64 bits. A table of more attributes leaves fewer bits for each of
-them. The scales are optimised anew for the rounded matrices. What rounding costs is part of the
-plan's gap. See docs/theory/integer-mechanism.md.
+The coefficients of block A's answers are products of entries of its attributes' matrices, and an
+answer has 64 bits. So a table of more attributes leaves fewer bits for each of them. The scales are
+optimised again for the rounded matrices. The cost of rounding is part of the plan's gap. See
+docs/theory/integer-mechanism.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.product.certificate.products import pack_duals, pack_pair_duals
+from fitplug.families.product.certificate.products import pack_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import DifferenceWeights, descend_product_family
@@ -48,10 +48,10 @@ _BITS = (20, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
 """Binary logarithms of the largest column norm of an attribute's matrix, tried in this order."""
 
 _MULTIPLES = 2_000_000
-"""The most multiples that are tried, counted for each block."""
+"""The most multiples to try, times the number of blocks."""
 
 _WORSE = 2
-"""If so many numbers of bits in turn do no better than the best, still fewer bits do not either."""
+"""The search ends when this many precisions in a row are no better than the best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +69,12 @@ def round_member(
     *,
     loss: float,
 ) -> IntegerStrategy[Structure]:
-    """Find the best integer strategy next to a real member of the family.
+    """Find the best integer strategy near a real member of the family.
 
     Args:
         structure: The structure of the workload.
         member: The member of the family.
-        loss: The first strategy that costs at most (1 + loss) times as much is returned.
+        loss: The search ends at the first strategy that costs at most (1 + loss) times as much.
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -149,7 +149,7 @@ def _round_blocks(
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
         raise DesignError("no room for so many rows")
-    # Public totals answer blocks that have no cost.
+    # Public totals answer the blocks without cost.
     worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
     cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))
     return _Rounding(matrices, M.astype(np.int64), cost)
@@ -163,7 +163,7 @@ def _list_entries(matrix: AttributeMatrix) -> FloatArray:
 
 
 def make_block_set(scales: BlockScales, multiples: IntArray, blocks: IntArray) -> BlockSet:
-    """Make the block set of some blocks from a multiple of each scale, shape (count,)."""
+    """Make the block set of given blocks from a multiple of each scale, shape (count,)."""
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     if not len(scales.divided):
         return BlockSet(blocks, basis, multiples[blocks][:, None, None])
@@ -175,8 +175,8 @@ def make_block_set(scales: BlockScales, multiples: IntArray, blocks: IntArray) -
 def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatArray:
     """Round a multiple of `real` (b,), at most room * real, to integers.
 
-    Of the multiples that make the smallest entry an integer, it takes the one that changes the
-    others least, weighted by what each block spends.
+    Of the multiples that make the smallest entry an integer, the chosen one changes the others
+    least, weighted by what each block spends.
     """
     needed = real > 0
     least = float(real[needed].min())
@@ -194,7 +194,7 @@ def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatA
 
 
 _MOST_ROWS = 20_000
-"""The most rows of a group that have weights of their own in the descent for pairs of cells."""
+"""The most rows of a group with individual weights in the descent for pairs of cells."""
 
 
 def design_products(
@@ -205,7 +205,7 @@ def design_products(
     The arguments are those of `fitplug.families.designs.find_design`.
 
     Raises:
-        WorkloadError: If too many queries have targets of their own.
+        WorkloadError: If too many queries have individual targets.
         DesignError: If an integer strategy cannot be made.
     """
     member = find_member(
@@ -217,7 +217,7 @@ def design_products(
     duals, _bound = ascend_product_bound(member.batched, member.weights)
     return Design.in_one_tier(
         round_member(structure, member, loss=loss),
-        pack_pair_duals(duals) if duals.pairs is not None else pack_duals(duals),
+        pack_duals(duals),
         bound_margin=PRODUCT_BOUND_MARGIN,
         iterations=member.iterations,
         ended="stopped" if member.stopped else "apart",
@@ -236,7 +236,7 @@ def find_member(
     The keywords are those of `descend_product_family`.
 
     Raises:
-        WorkloadError: If too many queries have targets of their own.
+        WorkloadError: If too many queries have individual targets.
         DesignError: As the dual solver does.
     """
     batched = spread = structure.batched

@@ -1,8 +1,8 @@
 """The best scales z of a member of the product family, for given covariances of its attributes.
 
-With the moments mu^2 and gamma of every factor given, the variances over targets are K z for a
-sparse K >= 0 with a row for each query and a column for each block. With E_A = prod max eta_a over
-the attributes of block A, the problem
+For given moments mu^2 and gamma of every factor, the variances over targets are K z, where K >= 0
+is sparse, with a row for each query and a column for each block. With E_A = prod max eta_a over the
+attributes of block A, the problem
 
     min over z > 0 of  (sum_A E_A / z_A) * max (K z)
 
@@ -10,15 +10,14 @@ is convex (F14). Its dual (F15) is the largest sum_A sqrt(E_A (K'q)_A) over weig
 1, which is the diagonal case of the dual solver. See docs/theory/product-family.md, "The best
 scales for given splits".
 
-With grades, eta_(a,k) of the cells of every attribute is given too, and the profile is
-G z^-1 for a factored G >= 0
-with a row for each combination of cells and a column for each scale. Attributes with one grade have
-their largest eta in all rows: where that is, the other cells' profile is no larger.
+With grades, eta_(a,k) of the cells of every attribute is given too, and the profile is G z^-1 for a
+factored G >= 0 with a row for each combination of cells and a column for each scale. Attributes
+with one grade enter with their largest eta, which attains the largest profile.
 
 If targets do not vary along an attribute, the variance (F10) of a group's queries along it is
 alpha mu^2 + beta gamma with alpha, beta >= 0. It is largest at a vertex of the upper right hull of
-the points (mu^2, gamma). With several grades, rows that another row exceeds in all of its numbers
-are left out. See docs/theory/product-family.md, "Queries that can be left out".
+the points (mu^2, gamma). With several grades, rows that another row dominates in every number are
+left out. See docs/theory/product-family.md, "Queries that can be left out".
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
-from fitplug.families.product.shape.grades import BlockScales
+from fitplug.families.product.shape.grades import BlockScales, add_total
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import DualValue, Problem, mix_with_uniform, solve_dual
 
@@ -45,18 +44,18 @@ _MOST_SLACK = 1e-2
 _MAX_ITERATIONS = 1000
 
 _FRESH = 1e-3
-"""The share of uniform weights in those that an iteration begins from."""
+"""The share of uniform weights in the initial weights of an iteration."""
 
 
 @dataclass(frozen=True, eq=False)
 class VarianceMatrix:
-    """K, factored: per batch of g groups over m attributes.
+    """K, factored, for each batch of g groups over m attributes.
 
     Attributes:
-        places: Per batch the index of the scale of each tuple of grades of the attributes, shape
+        places: Per batch, the index of the scale of each tuple of grades of the attributes, shape
             (g, 1 + K_1, ..., 1 + K_m).
-        tables: Per batch and attribute mu^2 and gammas of the rows, shape (g, r_i, 1 + K_i).
-        targets: Per batch the targets, shape (g, r_1, ..., r_m).
+        tables: Per batch and attribute, mu^2 and the gammas of the rows, shape (g, r_i, 1 + K_i).
+        targets: Per batch, the targets, shape (g, r_1, ..., r_m).
         count: The number of scales.
     """
 
@@ -71,14 +70,14 @@ class VarianceMatrix:
         return sum(c.size for c in self.targets)
 
     def divide_by_targets(self, q: FloatArray) -> Iterator[FloatArray]:
-        """Divide weights q (size,) by the targets; yields an array (g, r_1, ..., r_m) per batch."""
+        """Divide weights q (size,) by the targets; yield an array (g, r_1, ..., r_m) per batch."""
         start = 0
         for c in self.targets:
             yield q[start : start + c.size].reshape(c.shape) / c
             start += c.size
 
     def multiply_transposed(self, q: FloatArray) -> FloatArray:
-        """Return K'q (count,) of weights q (size,)."""
+        """Return K'q (count,) for weights q (size,)."""
         total = np.zeros(self.count + 1)
         batches = zip(self.places, self.tables, self.divide_by_targets(q), strict=True)
         for places, tables, terms in batches:
@@ -88,7 +87,7 @@ class VarianceMatrix:
         return total[:-1]
 
     def multiply(self, z: FloatArray) -> FloatArray:
-        """Return K z (size,), the variance of each row over its target, of scales z (count,)."""
+        """Return K z (size,), each row's variance over its target, for scales z (count,)."""
         ratios = []
         for places, tables, c in zip(self.places, self.tables, self.targets, strict=True):
             terms = np.append(z, 0.0)[places]
@@ -99,7 +98,7 @@ class VarianceMatrix:
 
 
 class Profiles(Protocol):
-    """What scales add to the profile: of cells, or of pairs of cells."""
+    """The profile of cells, or of pairs of cells, as a function of the scales."""
 
     @property
     def size(self) -> int:
@@ -109,7 +108,7 @@ class Profiles(Protocol):
         """Return the profile (size,) of precisions 1 / z (count,)."""
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
-        """Return the mean cost (count,) of each scale at 1, of weights p (size,)."""
+        """Return the mean cost (count,) of each scale at 1, for weights p (size,)."""
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> Profiles:
         """Compute the profiles where integer matrices measure the attributes."""
@@ -120,10 +119,10 @@ class Scales:
     """Scales that meet every target.
 
     Attributes:
-        z: The scales, shape (count,); 0 where no query needs one.
+        z: The scales, shape (count,); 0 for scales that no query needs.
         upper: The privacy cost.
-        lower: No other scales for the same covariances cost less.
-        costs: What each scale costs at 1, averaged by the dual weights of cells, shape (count,).
+        lower: A lower bound on the cost of any scales for the same covariances.
+        costs: The cost of each scale at 1, averaged by the dual weights of cells, shape (count,).
         cells: The dual weights of the classes of cells; see `ProfileMatrix`.
         q: The dual weights of the rows, shape (rows,), summing to 1.
     """
@@ -137,18 +136,18 @@ class Scales:
 
 
 _FEW_POINTS = 200
-"""So few rows of an attribute with grades all stay: plans then cost up to 1% less."""
+"""Up to this many distinct rows of a graded attribute all stay: plans then cost up to 1% less."""
 
 
 def build_extreme_rows(
     batched: BatchedGroups, tables: Sequence[FloatArray], slack: float = 0.0
 ) -> VarianceMatrix:
-    """Build K from rows that include the largest variance over target for all scales.
+    """Build K from rows that attain the largest variance over target for any scales.
 
     Args:
         batched: The groups.
         tables: mu^2 and gammas of the rows of each factor, shape (r, 1 + K).
-        slack: The largest ratio may be too large by a factor of 1 + slack for each attribute of a
+        slack: The largest ratio may be overstated by a factor of 1 + slack for each attribute of a
             group. If there are too many rows, more slack is used.
 
     Raises:
@@ -193,10 +192,10 @@ def optimise_scales(
 
     Args:
         rows: K.
-        profiles: What scales add to the profile.
+        profiles: The profile as a function of the scales.
         tolerance: The relative gap in the privacy cost that ends the iteration.
-        near: The best scales of similar covariances, whose weights are begun from if there are as
-            many.
+        near: The best scales for similar covariances, whose weights are the initial ones if their
+            sizes match.
 
     Raises:
         DesignError: If floating point cannot hold the costs.
@@ -228,10 +227,10 @@ def optimise_scales(
 
 
 def compute_scales(costs: FloatArray, needed: FloatArray) -> FloatArray:
-    """Return z = sqrt(P / K'q), or 0 where no query needs a scale.
+    """Return z = sqrt(P / K'q), or 0 for scales that no query needs.
 
     Args:
-        costs: What scales cost at 1, on average, shape (count,).
+        costs: P, the average cost of each scale at 1, shape (count,).
         needed: K'q, shape (count,).
     """
     return np.sqrt(np.divide(costs, needed, out=np.zeros_like(costs), where=needed > 0))
@@ -243,8 +242,9 @@ class ProfileMatrix:
 
     Attributes:
         scales: The scales.
-        undivided: The product of the largest eta of a scale's undivided attributes, shape (count,).
-        tables: 1 and eta of the different cells of each divided attribute, shape (c_i, 1 + K_i).
+        undivided: For each scale, the product of its undivided attributes' largest eta, shape
+            (count,).
+        tables: 1 and eta of the distinct cells of each divided attribute, shape (c_i, 1 + K_i).
     """
 
     scales: BlockScales
@@ -253,7 +253,7 @@ class ProfileMatrix:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The numbers of different cells (c_1, ...)."""
+        """The numbers of distinct cells (c_1, ...)."""
         return tuple(map(len, self.tables))
 
     @property
@@ -292,38 +292,34 @@ def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMat
 
     Args:
         scales: The scales.
-        eta: Of each attribute, shape (n, K), or of all its cells, shape (1, K).
+        eta: eta of each attribute's cells, shape (n, K), or (1, K) if cells share it.
     """
     largest = [
         diagonals.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
         for diagonals, k in zip(eta, scales.counts, strict=True)
     ]
-    tables = tuple(_add_total(np.unique(eta[a], axis=0)) for a in scales.divided.tolist())
+    tables = tuple(add_total(np.unique(eta[a], axis=0)) for a in scales.divided.tolist())
     return ProfileMatrix(scales, scales.multiply(largest).astype(np.float64), tables)
-
-
-def _add_total(eta: FloatArray) -> FloatArray:
-    """Add the total's column of ones to eta (c, K) of different cells."""
-    return np.concatenate([np.ones((len(eta), 1)), eta], axis=1)
 
 
 def _multiply_axes(array: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
     """Multiply each axis of an array (m_1, m_2, ...) by a table (r_i, m_i)."""
     for table in tables:
-        # The first axis is contracted, and the new one comes last.
+        # Contract the first axis; the new axis comes last.
         array = np.tensordot(array, table, (0, 1))
     return np.asarray(array)
 
 
 def find_hull(table: FloatArray, slack: float) -> FloatArray:
-    """Find points (h, 2) whose mixtures dominate all rows (mu^2, gamma) of a table (r, 2).
+    """Find points (h, 2) whose convex hull dominates all rows (mu^2, gamma) of a table (r, 2).
 
     Args:
         table: Numbers >= 0, shape (r, 2).
-        slack: The points may exceed the hull by a factor of 1 + slack. More slack leaves fewer.
+        slack: The points may exceed the hull by a factor of 1 + slack. More slack gives fewer
+            points.
     """
     points = table[np.lexsort((-table[:, 1], -table[:, 0]))]
-    # Most rows have less gamma than a row with more mu^2, and are dropped in one step.
+    # Drop rows with no more gamma than a row with more mu^2 in one step; these are most.
     highest = np.maximum.accumulate(points[:, 1])
     points = points[np.append(True, highest[1:] > highest[:-1])]
     hull: list[FloatArray] = []
@@ -342,11 +338,11 @@ def find_hull(table: FloatArray, slack: float) -> FloatArray:
 
 
 def find_largest(table: FloatArray, slack: float) -> FloatArray:
-    """Find points (h, 1 + K) of which one is at least as large in all columns as each row.
+    """Find points (h, 1 + K) such that each row is dominated by a point in all columns.
 
     Args:
         table: mu^2 and gammas, numbers >= 0, shape (r, 1 + K).
-        slack: The points are rows times 1 + slack. More slack leaves fewer.
+        slack: The points are rows times 1 + slack. More slack gives fewer points.
     """
     left = np.unique(table, axis=0)
     left = left[np.argsort(-left.sum(axis=1), kind="stable")]
@@ -359,7 +355,7 @@ def find_largest(table: FloatArray, slack: float) -> FloatArray:
 
 
 def _measure_excess(a: FloatArray, b: FloatArray, point: FloatArray) -> float:
-    """Return how many times as far from zero `point` is as the line through a and b, all (2,).
+    """Return the distance of `point` over that of the line through a and b, from zero, all (2,).
 
     a has more mu^2 than b, and b has more gamma.
     """
@@ -369,6 +365,6 @@ def _measure_excess(a: FloatArray, b: FloatArray, point: FloatArray) -> float:
 
 
 def stack_hulls(hulls: Sequence[FloatArray]) -> FloatArray:
-    """Stack hulls (h, 1 + K) to (g, most, 1 + K); shorter ones repeat their points."""
+    """Stack hulls (h, 1 + K) to (g, most, 1 + K); shorter hulls repeat their points."""
     most = max(map(len, hulls))
     return np.stack([np.resize(hull, (most, hull.shape[1])) for hull in hulls])

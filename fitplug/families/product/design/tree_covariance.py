@@ -1,8 +1,8 @@
 """The covariance of a hierarchy: a dense covariance on top, one number per node below.
 
-With S the sums of the P top nodes, R_v the sums of the k_v children of a node v that branches, E
-and E_v their even spreads over the leaves (see `TreeShape`), and u_T, C_T, Y_T those of a dense
-covariance of the top sums, (F23) and (F24) say
+Let S be the sums of the P top nodes, R_v the sums of the k_v children of a branching node v, E and
+E_v their even spreads over the leaves (see `TreeShape`), and u_T, C_T and Y_T the reference,
+covariance and precision of the top sums. Then (F23) and (F24) are
 
     u = E u_T      C = E C_T E' + sum_v c_v E_v (I - J/k_v) E_v'
                    Y = S'Y_T S  + sum_v c_v^-1 R_v'(I - J/k_v) R_v      Y C = I - 1 u',  Y u = 0
@@ -10,12 +10,11 @@ covariance of the top sums, (F23) and (F24) say
     eta(leaf) = eta_T(g) + sum over ancestors v of (1 - 1/k_v) / c_v
     child of v:  mu = mu_v / k_v,  gamma = gamma_v / k_v^2 + c_v (1 - 1/k_v)
 
-From the top down these are sums along paths, and the prices of a Lagrangian are pooled upwards in
-the same way. Each takes time linear in the nodes, and cubic in P. See
-docs/theory/product-family.md, "Trees".
+From the top down these are sums along paths; a Lagrangian's prices are summed upwards in the same
+way. Both take time linear in the nodes, and cubic in P. See docs/theory/product-family.md, "Trees".
 
 For the levels of one attribute alone, the unknowns of the optimum are M, the covariance of the top
-sums, and c_v of the b nodes that branch above the finest level asked for. Nodes with the same
+sums, and c_v of the b branching nodes above the finest level that queries use. Nodes with the same
 parent are identical, so the dual needs one weight for each set of siblings (a class). M is a
 geometric mean, and each c_v is a square root.
 """
@@ -50,7 +49,7 @@ class TreeCovariance:
     Attributes:
         shape: The nodes of the tree.
         top: The covariance of the P top sums, in all their P - 1 contrasts.
-        scales: c of the nodes that branch, shape (V,); infinite where nothing below is asked for.
+        scales: c of the nodes that branch, shape (V,); infinite where no query is below.
     """
 
     shape: TreeShape
@@ -64,7 +63,7 @@ class TreeCovariance:
 
     @classmethod
     def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
-        """Find the optimum of all levels asked for, and of the sum if a group asks for it."""
+        """Find the optimum for all levels that queries use, and for the sum if a group uses it."""
         shape = queries.tree
         assert shape is not None
         levels = {
@@ -78,7 +77,7 @@ class TreeCovariance:
 
     @property
     def key(self) -> Hashable:
-        """Equal for covariances that are identical."""
+        """Equal for identical covariances."""
         return type(self), self.shape, self.top.key, self.scales.tobytes()
 
     def compute_eta(self) -> FloatArray:
@@ -123,8 +122,8 @@ class TreeCovariance:
     ) -> TreeCovariance:
         """Descend with pulls (nodes, 2) on the nodes of levels; see `AttributeCovariance.descend`.
 
-        Of node v, c_v = (P_v / a_v)^1/2 (F25), where P_v is the sum of the moments of its leaves,
-        and a_v = the sum over its children w of pull_w1 + a_w / k_w^2.
+        For node v, c_v = (P_v / a_v)^1/2 (F25), where P_v is the sum of the moments of its leaves,
+        and a_v is the sum of pull_w1 + a_w / k_w^2 over its children w.
         """
         shape = self.shape
         pooled = [np.zeros((len(first), 2)) for first in shape.first]
@@ -141,7 +140,7 @@ class TreeCovariance:
             pooled[step] += below / k[:, None] ** 2.0
             mass = shape.sum_leaves(moments, step)
             if step < shape.deepest:
-                # The pull is zero where all groups that ask for these nodes have zero coefficients.
+                # The pull is zero if all groups that use these nodes have zero coefficients.
                 c = np.sqrt(mass / np.maximum(below[:, 1], np.finfo(float).tiny))
             else:
                 c = np.full(len(k), np.inf)
@@ -153,10 +152,10 @@ class TreeCovariance:
         return TreeCovariance(shape, top, np.concatenate([*scales[::-1], np.zeros(0)]))
 
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> TreeMatrix:
-        """Return the integer matrix next to this covariance; see `AttributeCovariance`.
+        """Return an integer matrix near this covariance; see `AttributeCovariance`.
 
-        The multiplier of a node is at most about 2^bits / k_v where the contrasts are centred, so
-        that large k_v need more bits.
+        If a node's contrasts are centred, its multiplier is at most about 2^bits / k_v, so large
+        k_v need more bits.
         """
         shape = self.shape
         unit = 2.0**bits / (math.sqrt(float(self.compute_eta().max())) or 1.0)
@@ -179,10 +178,11 @@ class TreeOptimum:
         top: The covariance of the top sums.
         scales: c of the nodes that branch, shape (V,).
         cells: Weights p of the leaves, shape (n,), summing to 1.
-        queries: For each level the weights q of its nodes, shape (nodes,). All together sum to 1.
+        queries: For each level, the weights q of its nodes, shape (nodes,). All levels together sum
+            to 1.
         upper: The privacy cost at the targets.
-        lower: No other covariance of this form costs less. If at most one level below the top is
-            asked for, no mechanism does.
+        lower: A lower bound on the cost of any covariance of this form; and, if queries use at most
+            one level below the top, of any mechanism.
     """
 
     top: DenseCovariance
@@ -194,7 +194,7 @@ class TreeOptimum:
 
 
 _TOLERANCE, _MAX_ITERATIONS = 1e-5, 1000
-"""The relative gap of the dual solver that ends it, and the most of its iterations."""
+"""The relative gap at which the dual solver ends, and its most iterations."""
 
 
 def optimise_tree(
@@ -206,8 +206,8 @@ def optimise_tree(
 
     Args:
         shape: The nodes of the tree.
-        targets: The target variance of the nodes of each level asked for.
-        summed: Whether the total is asked for too, with a target of 1.
+        targets: The target variance of the nodes of each level that queries use.
+        summed: Whether the total is a query too, with a target of 1.
 
     Raises:
         DesignError: As the dual solver does.
@@ -242,12 +242,14 @@ class _Classes:
     """The dual of one tree, with one weight for each class of cells and each class of queries.
 
     Attributes:
-        top: The block of M, over the top sums. Its queries are these and the levels above.
+        top: The block of M, over the top sums. Its queries are these sums and the levels above.
         cell: The top node of each class of cells, shape (cells,).
-        row: The query of `top` of which each class of queries takes a multiple, shape (queries,).
-        share: This multiple, shape (queries,).
-        profiles: What each c_v^-1 adds to the profile, sparse, shape (cells, b).
-        variances: What each c_v adds to the variances over targets, sparse, shape (queries, b).
+        row: The query of `top` whose variance enters that of each class of queries, shape
+            (queries,).
+        share: The factor with which it enters, shape (queries,).
+        profiles: The coefficients of c_v^-1 in the profile, sparse, shape (cells, b).
+        variances: The coefficients of c_v in the variances over targets, sparse, shape (queries,
+            b).
     """
 
     top: Block
@@ -264,7 +266,7 @@ class _Classes:
     def evaluate_dual(self, _: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         """Evaluate the dual at p (cells,) and q (queries,).
 
-        The whiteners are that of M (P, P), and c^-1/2 (b,).
+        The whiteners are the whitener of M (P, P), and c^-1/2 (b,).
         """
         on_cells = np.bincount(self.cell, p, self.top.basis.shape[1]).astype(np.float64)
         on_rows = np.bincount(self.row, self.share * q, len(self.top.rows)).astype(np.float64)
@@ -280,7 +282,7 @@ class _Classes:
 
 
 def _build_classes(shape: TreeShape, targets: Mapping[str, float]) -> tuple[_Classes, IntArray]:
-    """Build the classes of a tree; the second result says where the queries of each level end."""
+    """Build the classes of a tree, and the index after each level's last query."""
     P = shape.top
     steps = [np.flatnonzero(k > 1) for k in shape.children[: shape.deepest]]
     b = sum(map(len, steps))

@@ -3,9 +3,9 @@
 Groups whose factor tables have equal shapes are stacked, so that each sum over their tables is one
 einsum. See `fitplug.families.product.shape.products` for the family.
 
-What they ask of an attribute by itself, such as ages and groups of ages, or the levels of a
-hierarchy, tells into which parts its cells' space may be split: the spaces of rows, each within the
-next, or the classes of nodes.
+The factors of one attribute, such as ages and age groups or the levels of a hierarchy, also
+determine how the product bound can split the space of its cells: into nested spaces of rows, or
+into classes of nodes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _Shape: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class DistinctFactor:
-    """A factor that groups ask of an attribute.
+    """A distinct factor of the groups' queries along an attribute.
 
     Attributes:
         attribute: The attribute, by index of `Structure.block_attributes`.
         factor: The factor.
-        rows: Its rows, shape (r, n). A symmetric attribute has one row; a tree has none, as the
-            factor's kind names the level.
+        rows: The factor's rows, shape (r, n). A symmetric attribute has one row; a tree has none,
+            since the factor's kind names the level.
         count: r, the number of rows.
     """
 
@@ -62,11 +62,11 @@ class Batch:
     """g groups over m attributes whose factor tables have equal shapes.
 
     Attributes:
-        groups: Their indices in the workload, shape (g,).
-        attributes: Their attributes, ascending, shape (g, m).
+        groups: The groups' indices in the workload, shape (g,).
+        attributes: The groups' attributes, ascending, shape (g, m).
         factors: Indices into `BatchedGroups.factors`, shape (g, m).
-        varying: Per axis, whether targets vary along it.
-        targets: Shape (g, r_1, ..., r_m), with r_i = 1 where they do not vary.
+        varying: Whether targets vary along each axis.
+        targets: The targets, shape (g, r_1, ..., r_m), with r_i = 1 where they do not vary.
         scales: The scale of each tuple of grades of a group's attributes, 0 for a total, as indices
             for `BlockScales.gather`, shape (g, 1 + K_1, ..., 1 + K_m).
     """
@@ -85,12 +85,12 @@ class BatchedGroups:
 
     Attributes:
         workload: The workload.
-        attributes: Its attributes, in the domain's order.
-        subsets: The sets of attributes that have a block.
-        symmetric: Whether each attribute may be permuted freely.
+        attributes: The attributes of the workload, in the domain's order.
+        subsets: The sets of attributes that have blocks.
+        symmetric: Whether each attribute's cells may be permuted freely.
         trees: The nodes of each attribute that is divided level by level; None for others.
         grades: The grades of each attribute.
-        scales: Where the scale of each tuple of grades is.
+        scales: The positions of the scales of all tuples of grades.
         factors: The distinct factors.
         batches: The batches.
     """
@@ -112,14 +112,15 @@ class BatchedGroups:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The columns that tell an attribute's cells apart: of a tree, its top nodes."""
+        """The number of columns of each attribute: its distinguished cells, or a tree's top
+        nodes."""
         return tuple(
             1 if is_symmetric else n if tree is None else tree.top
             for is_symmetric, n, tree in zip(self.symmetric, self.sizes, self.trees, strict=True)
         )
 
     def spread_targets(self, most: int) -> BatchedGroups:
-        """Give targets to all rows of the groups that have no more than `most`."""
+        """Spread targets over all rows, for groups with at most `most` rows."""
         batches = []
         for batch in self.batches:
             lengths = [self.factors[f].count for f in batch.factors[0]]
@@ -131,7 +132,7 @@ class BatchedGroups:
         return replace(self, batches=tuple(batches))
 
     def compute_tables(self, covariances: Sequence[VarianceParts]) -> list[FloatArray]:
-        """Compute mu^2 and gammas of every distinct factor's rows, each of shape (r, 1 + K)."""
+        """Compute mu^2 and the gammas of each distinct factor's rows, shape (r, 1 + K) each."""
         return [covariances[one.attribute].compute_variance_parts(one) for one in self.factors]
 
     def compute_variances(self, tables: Sequence[FloatArray], z: FloatArray) -> list[FloatArray]:
@@ -143,7 +144,7 @@ class BatchedGroups:
 
         Returns:
             Per group, an array with an axis for each attribute of A_t, of size 1 if symmetric. All
-            terms are positive: the relative error is that of sums of prod (1 + K_i) products of
+            terms are positive, so the relative error is that of sums of prod (1 + K_i) products of
             m + 1 numbers.
         """
         variances: list[FloatArray] = [np.empty(0)] * len(self.workload.groups)
@@ -156,7 +157,7 @@ class BatchedGroups:
         return variances
 
     def arrange_by_row(self, values: Sequence[FloatArray]) -> FloatArray:
-        """Arrange what `compute_variances` gives by the structure's rows, shape (rows,)."""
+        """Arrange the result of `compute_variances` by the structure's rows, shape (rows,)."""
         position = {name: a for a, name in enumerate(self.attributes)}
         parts = []
         for group, used, array in zip(
@@ -175,7 +176,7 @@ def batch_groups(
     Args:
         structure: The structure.
         grades: The grades of each attribute.
-        apart: Whether rows have weights of their own in each group.
+        apart: Whether rows have separate weights in each group.
     """
     names, subsets = structure.block_attributes, structure.subsets
     scales = BlockScales(subsets, grades)
@@ -195,7 +196,7 @@ def batch_groups(
                 register.find(
                     a,
                     group.factors[axis],
-                    # Rows with targets of their own get weights of their own.
+                    # Rows with individual targets get individual weights.
                     int(number) if rows > 1 or apart else None,
                 )
                 for axis, a, rows in zip(axes, attributes, targets.shape, strict=True)
@@ -242,7 +243,7 @@ def batch_groups(
 
 @dataclass
 class _FactorRegister:
-    """The distinct factors so far, and where they are."""
+    """The distinct factors so far, and their indices."""
 
     symmetric: tuple[bool, ...]
     trees: tuple[TreeShape | None, ...]
@@ -250,7 +251,7 @@ class _FactorRegister:
     _indices: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def find(self, attribute: int, factor: Factor, group: int | None) -> int:
-        """Find the index of a factor, or add it; one with a group is of that group alone."""
+        """Find the index of a factor, or add it; with a group, it is separate for this group."""
         given = factor.cells if factor.array is None else factor.array
         key = (attribute, factor.kind, None if given is None else given.tobytes(), group)
         if key not in self._indices:
@@ -259,7 +260,7 @@ class _FactorRegister:
         return self._indices[key]
 
     def _describe(self, attribute: int, factor: Factor) -> DistinctFactor:
-        """Describe a factor by the rows that the family needs of it."""
+        """Describe a factor by the rows that the family needs."""
         if self.symmetric[attribute]:
             return DistinctFactor(attribute, factor, np.eye(1, factor.size), 1)
         if self.trees[attribute] is not None:
@@ -268,7 +269,7 @@ class _FactorRegister:
 
 
 def _find_tree(structure: Structure, name: str) -> TreeShape | None:
-    """Find the nodes of an attribute that is divided level by level."""
+    """Find the tree of an attribute that is divided level by level; None for others."""
     levels = find_tree_levels(structure.workload, name) if name in structure.asymmetric else ()
     return find_tree_shape(structure.workload.domain[name], levels) if levels else None
 
@@ -299,26 +300,26 @@ def _find_axes(group: QueryGroup, position: Mapping[str, int]) -> dict[int, int]
 def gather_tables(
     tables: Sequence[FloatArray] | Mapping[int, FloatArray], indices: IntArray
 ) -> FloatArray:
-    """Stack tables[f] for each f of some indices (g,); equal ones are looked up once."""
+    """Stack tables[f] for each f in indices (g,); equal indices are looked up once."""
     different, inverse = np.unique(indices, return_inverse=True)
     return np.stack([tables[f] for f in different])[inverse.ravel()]
 
 
 _NOISE = 1e-9
-"""Singular values below this part of the largest add no dimension to a space."""
+"""Singular values of unit rows below this add no dimension to a space."""
 
 
 def build_row_spaces(batched: BatchedGroups, attribute: int) -> tuple[FloatArray, ...]:
-    """Build rows whose spans, added one after another, are ever larger.
+    """Build rows whose spans, added one after another, each add dimensions.
 
-    The factors with the fewest rows come first; one that adds nothing is left out.
+    The factors with the fewest rows come first; a factor that adds no dimension is left out.
 
     Args:
         batched: The groups.
         attribute: The attribute, which is not symmetric.
 
     Returns:
-        Rows (r, P) on the columns that tell its cells apart; at least one array.
+        Rows (r, P) over the attribute's columns; at least one array.
     """
     width, tree = batched.widths[attribute], batched.trees[attribute]
     asked: list[FloatArray] = []
@@ -341,7 +342,7 @@ def build_row_spaces(batched: BatchedGroups, attribute: int) -> tuple[FloatArray
 
 
 def orthonormalise(rows: FloatArray, known: FloatArray) -> FloatArray:
-    """Find orthonormal rows for what a span adds to that of orthonormal rows `known`.
+    """Find orthonormal rows for the dimensions that rows add to the span of `known`.
 
     Args:
         rows: Shape (r, n).
@@ -360,15 +361,15 @@ def orthonormalise(rows: FloatArray, known: FloatArray) -> FloatArray:
 
 
 def classify_nodes(tree: TreeShape, most: int) -> tuple[tuple[IntArray, ...], int]:
-    """Divide the nodes that branch into classes: each by itself, unless they are too many.
+    """Divide the nodes that branch into classes: one per node, unless nodes are too many.
 
     Args:
         tree: The tree.
         most: The most classes.
 
     Returns:
-        Per step the class of every parent, 0 for those of one child, and the number of classes.
-        Where there is more than one node in a class, they have similar numbers of children.
+        Per step, the class of every parent, 0 for parents of one child; and the number of classes.
+        Nodes in one class have similar depths and numbers of children.
     """
     depth = np.repeat(np.arange(tree.steps), [int((k > 1).sum()) for k in tree.children])
     number = np.concatenate([k[k > 1] for k in tree.children]) if tree.steps else depth

@@ -1,10 +1,10 @@
-"""Grades: the parts into which the contrasts of an attribute are divided, and the scales of blocks.
+"""Grades: the division of an attribute's contrasts, and the scales of blocks.
 
-Grade 0 of an attribute is its total. Its contrasts have the grades 1 to K: of a hierarchy one for
-each node with several children, the contrasts of these, and of another attribute one for each step
-in a chain of nested row spaces of its factors, such as age groups within prefixes of age. Block A
-has a scale for each tuple of grades of its attributes. Attributes with K = 1 are not divided.
-See docs/theory/product-family.md, "Grades".
+Grade 0 of an attribute is its total. Its contrasts have the grades 1 to K. A hierarchy has one
+grade for each node with several children: the contrasts of these. Any other attribute has one grade
+for each step in a chain of nested row spaces of its factors, such as age groups within prefixes of
+age. Block A has a scale for each tuple of grades of its attributes. Attributes with K = 1 are not
+divided. See docs/theory/product-family.md, "Grades".
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_
 from fitplug.workload import Factor
 
 MOST_SCALES = 200_000
-"""Most scales of all blocks together: more attributes are not divided."""
+"""The most scales of all blocks together; beyond, attributes are not divided."""
 
 MOST_CLASSES = 1_000_000
-"""Most combinations of cells of divided attributes that are told apart."""
+"""The most combinations of distinguished cells of divided attributes."""
 
 MOST_ENTRIES = 5_000_000
-"""Most entries of a table of all cells of an attribute by its grades."""
+"""The most entries of a table of an attribute's cells by its grades."""
 
 _MOST_VARIANTS = 16
-"""Most variants of an attribute."""
+"""The most variants of an attribute."""
 
 _NEGLIGIBLE = 1e-9
 
@@ -41,14 +41,13 @@ class AttributeGrades:
     """The grades of the contrasts of one attribute.
 
     Attributes:
-        starts: Where the grades of each variant start, and K, shape (V + 1,).
-        tree: The nodes of a hierarchy below one root, each a grade in the order of the nodes that
-            branch; None for other attributes, and where K = 1.
-        subspaces: Orthonormal contrasts of each grade, shapes (n, k); none for a hierarchy, and
-            where K = 1. Those of the first grades of a variant together span those of a factor, and
-            those of the first variant together span those of all factors.
-        variants: The variant of each block, shape (b,); 0 where the block does not have the
-            attribute.
+        starts: The first grade of each variant, and K, shape (V + 1,).
+        tree: The tree of a hierarchy, with one root, whose branching nodes are the grades, in
+            order; None for other attributes, and if K = 1.
+        subspaces: Orthonormal contrasts of each grade, shapes (n, k); empty for a hierarchy, and if
+            K = 1. The first grades of a variant together span a factor's contrasts, and all grades
+            of the first variant span the contrasts of all factors.
+        variants: The variant of each block, shape (b,); 0 for blocks without the attribute.
     """
 
     starts: IntArray
@@ -63,7 +62,7 @@ class AttributeGrades:
 
     @property
     def classes(self) -> int:
-        """The most cells that grades tell apart."""
+        """An upper bound on the number of cells that grades distinguish."""
         if self.tree is not None:
             return len(self.tree.first[max(self.tree.steps - 1, 0)])
         return len(self.subspaces[0]) if self.subspaces else 1
@@ -75,21 +74,26 @@ def make_grades(
     tree: TreeShape | None = None,
     subspaces: Sequence[FloatArray] = (),
 ) -> AttributeGrades:
-    """Make grades from the number of each variant's and the variant of each block."""
+    """Make grades from the number of grades of each variant, and the variant of each block."""
     starts = np.append(0, np.cumsum(counts)).astype(np.int64)
     return AttributeGrades(starts, variants, tree, tuple(subspaces))
 
 
 def leave_undivided(subsets: Subsets) -> AttributeGrades:
-    """Return the one grade of an attribute that is not divided."""
+    """Return the single grade of an undivided attribute."""
     return make_grades([1], np.zeros(len(subsets.blocks), dtype=np.int64))
+
+
+def add_total(numbers: FloatArray) -> FloatArray:
+    """Add a first column of ones, for the total, to numbers of grades (n, K)."""
+    return np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class BlockScales:
-    """The scales of all blocks, one after another.
+    """The scales of all blocks, one block after another.
 
-    Those of a block are in the order of its tuples of grades, of which the last varies fastest.
+    A block's scales are in the order of its tuples of grades, the last grade varying fastest.
 
     Attributes:
         subsets: The attributes of each block.
@@ -101,7 +105,7 @@ class BlockScales:
 
     @frozen_property
     def starts(self) -> IntArray:
-        """Where the scales of each block start, shape (b + 1,)."""
+        """The first scale of each block, and the number of scales, shape (b + 1,)."""
         sizes = np.ones(len(self.subsets.blocks), dtype=np.int64)
         for a in self.divided.tolist():
             grades = self.grades[a]
@@ -131,12 +135,12 @@ class BlockScales:
 
     @frozen_property
     def places(self) -> IntArray:
-        """The position in `grid` of the grades of each scale, shape (count,)."""
+        """The position in `grid` of each scale's grades, shape (count,)."""
         places = np.zeros(self.count, dtype=np.int64)
         if not len(self.divided):
             return places
         cells = np.arange(math.prod(self.grid)).reshape(self.grid)
-        # Of each block the variant of each divided attribute, or -1.
+        # For each block, the variant of each divided attribute, or -1.
         has = (self.subsets.blocks[:, None, :] == self.divided[:, None]).any(axis=2)
         variants = np.stack([self.grades[a].variants for a in self.divided], axis=1)
         patterns, pattern_of = np.unique(np.where(has, variants, -1), axis=0, return_inverse=True)
@@ -151,10 +155,10 @@ class BlockScales:
         return places
 
     def multiply(self, numbers: Sequence[AnyArray]) -> AnyArray:
-        """Multiply one number for each grade of a scale.
+        """Multiply, per scale, one number for each of its grades.
 
         Args:
-            numbers: Those of each attribute's grades 1 to K, shapes (K,), of one type.
+            numbers: The numbers of each attribute's grades 1 to K, shapes (K,), all of one type.
 
         Returns:
             Shape (count,).
@@ -168,14 +172,14 @@ class BlockScales:
         return spread * self.build_grid([numbers[a] for a in self.divided], kind)[self.places]
 
     def build_grid(self, numbers: Sequence[AnyArray], kind: np.dtype) -> AnyArray:
-        """Multiply numbers of the divided attributes' grades, shapes (K,), over `grid`, flat."""
+        """Form the flat outer product over `grid` of the divided attributes' numbers (K,)."""
         grid: AnyArray = np.ones(1, dtype=kind)
         for factors in numbers:
             grid = np.multiply.outer(grid, np.append(np.ones(1, dtype=kind), factors)).ravel()
         return grid
 
     def label(self, attribute: int) -> IntArray:
-        """Find the grade that each scale has of an attribute, 0 for its total, shape (count,)."""
+        """Find each scale's grade of an attribute, 0 for its total, shape (count,)."""
         if self.counts[attribute] == 1:
             has = (self.subsets.blocks == attribute).any(axis=1).astype(np.int64)
             return np.repeat(has, to_positions(np.diff(self.starts)))
@@ -183,7 +187,7 @@ class BlockScales:
         return np.unravel_index(self.places, self.grid)[axis].astype(np.int64)
 
     def list_grades(self, block: int) -> list[range]:
-        """List the grades, from 0 on, that a block has of each of its attributes."""
+        """List the range of grades, counted from 0, of each attribute of a block."""
         (attributes,) = self.subsets.list_attributes([block])
         ranges = []
         for a in attributes:
@@ -200,7 +204,7 @@ class BlockScales:
         )
 
     def gather(self, values: FloatArray, places: IntArray) -> FloatArray:
-        """Gather values of all scales, and 0 at the place `count`."""
+        """Gather values of all scales at places; the place `count` has the value 0."""
         return np.append(values, 0.0)[places]
 
     def index(self, blocks: IntArray, attributes: IntArray) -> IntArray:
@@ -233,11 +237,11 @@ class BlockScales:
 def find_grades(structure: Structure, by_block: bool = False) -> tuple[AttributeGrades, ...]:
     """Find the grades of each of a structure's `block_attributes`.
 
-    Where all of them would be too many, attributes with the most grades get fewer.
+    If scales or classes of cells would be too many, attributes with the most grades get fewer.
 
     Args:
         structure: The structure.
-        by_block: Whether each block may have a variant of its own.
+        by_block: Whether each block may have its own variant.
     """
     names = structure.block_attributes
     choices = [_list_choices(structure, name, by_block) for name in names]
@@ -253,7 +257,7 @@ def find_grades(structure: Structure, by_block: bool = False) -> tuple[Attribute
 
 
 def _list_choices(structure: Structure, name: str, by_block: bool) -> list[AttributeGrades]:
-    """List the grades that one attribute may have, by itself, the best first."""
+    """List the possible grades of one attribute, the best first."""
     undivided = leave_undivided(structure.subsets)
     same = undivided.variants
     if name not in structure.asymmetric:
@@ -283,10 +287,10 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
 
 
 def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[set[int]]]:
-    """Find the different factors of an attribute, and those that are asked in each block.
+    """Find the distinct factors of an attribute, and the set of factors in each block.
 
-    Blocks that do not have the attribute have the empty set. The block of the attribute alone has
-    all factors.
+    Blocks without the attribute have the empty set. The block of the attribute alone has all
+    factors.
     """
     known: dict[tuple[object, ...], int] = {}
     factors: list[Factor] = []
@@ -310,7 +314,7 @@ def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[s
 
 
 def _number_sets(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
-    """Number different sets that are not empty, the largest first, and say which each is."""
+    """Number the distinct non-empty sets, the largest first; return them and each block's."""
     different = sorted(
         {tuple(sorted(factors)) for factors in asked if factors},
         key=lambda factors: (-len(factors), factors),
@@ -321,7 +325,7 @@ def _number_sets(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
 
 
 def _number_blocks(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray]:
-    """Number the blocks whose sets are not empty, the largest set first."""
+    """Number the blocks with non-empty sets, the largest set first."""
     blocks = [block for block, factors in enumerate(asked) if factors]
     blocks.sort(key=lambda block: (-len(asked[block]), sorted(asked[block]), block))
     of_block = np.zeros(len(asked), dtype=np.int64)
@@ -330,14 +334,14 @@ def _number_blocks(asked: Sequence[set[int]]) -> tuple[list[list[int]], IntArray
 
 
 def find_nested_contrasts(matrices: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
-    """Divide the contrasts that rows ask for along a chain of their nested row spaces.
+    """Divide the contrasts of rows along a chain of nested row spaces.
 
     Args:
         matrices: The rows of each factor, shapes (r, n).
 
     Returns:
-        Orthonormal contrasts of each grade, shapes (n, k). Those of the first grades together span
-        those of a factor, and all together span those of all factors.
+        Orthonormal contrasts of each grade, shapes (n, k). The first grades together span a
+        factor's contrasts, and all grades span the contrasts of all factors.
     """
     spaces = sorted(
         (_find_contrasts(matrix) for matrix in matrices), key=lambda matrix: matrix.shape[1]
@@ -350,14 +354,14 @@ def find_nested_contrasts(matrices: Sequence[FloatArray]) -> tuple[FloatArray, .
         U = np.concatenate(grades, axis=1)
         within = space.T @ U
         if space.shape[1] > U.shape[1] and np.allclose(space @ within, U, atol=_NEGLIGIBLE):
-            # What is left of the space: the directions that U does not have.
+            # The rest of the space: the directions outside U.
             left = np.linalg.svd(np.eye(len(within)) - within @ within.T)[0]
             grades.append(space @ left[:, : space.shape[1] - U.shape[1]])
     return tuple(grades[1:])
 
 
 def _find_contrasts(rows: FloatArray) -> FloatArray:
-    """Find orthonormal contrasts that span those of some rows (r, n), shape (n, rank)."""
+    """Find orthonormal contrasts (n, rank) that span the contrasts of rows (r, n)."""
     centred = rows - rows.mean(axis=1, keepdims=True)
     _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
     return directions[sizes > _NEGLIGIBLE * np.abs(rows).max(initial=0.0)].T

@@ -1,4 +1,4 @@
-"""The product family: several attributes that are not symmetric, whose product is too large.
+"""The product family: several asymmetric attributes whose product is too large.
 
 Every attribute a of n cells has a reference u_a (1'u_a = 1) and covariances C_ak on its contrasts
 (C_ak 1 = 0) with precisions Y_ak (Y_ak u_a = 0), one for each of its grades k = 1 to K_a. For the
@@ -9,12 +9,12 @@ subsets A of the groups' attributes, and the tuples k of grades of the attribute
         = sum_{A in S} sum_k z_k prod_{a in A} gamma_ak(j_a) prod_{a in S - A} mu_a(j_a)^2
 
 with gamma = w'C_ak w and mu = w'u_a of a factor's row w. Nothing has the size of the product: with
-K_a = 1 the largest profile is at the largest eta_a. A symmetric attribute has u = 1/n, K = 1 and
-C = I - J/n. Other covariances may be better: the certified gap says by how much
+K_a = 1 the largest profile is at the largest eta_a. A symmetric attribute has u = 1/n, K = 1 and C
+= I - J/n. Other covariances may be better, by at most the certified gap
 (docs/theory/product-family.md).
 
-Where neighbours replace a record, the family serves workloads whose cells are too many to consider
-all pairs of them. Blocks within the attributes that the unit keeps are answered by public totals.
+Where neighbours replace a record, the family serves workloads with too many cells to consider all
+pairs. Public totals answer the blocks within the attributes that the unit keeps.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from fitplug.families.product.shape.grades import AttributeGrades, find_grades, 
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 MAX_ROWS = 20_000_000
-"""Most rows of a structure of the product family."""
+"""The most rows of a structure of the product family."""
 
 MAX_FACTORS = 1e10
-"""Largest sum of r n min(r, n) over the factors (r, n) of attributes that are not symmetric: about
-a minute of singular values."""
+"""The largest sum of r n min(r, n) over the factors (r, n) of asymmetric attributes: about a minute
+for singular values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +102,12 @@ class ProductStructure(Structure):
 
     @frozen_property
     def batched(self) -> BatchedGroups:
-        """The groups in batches whose tables have equal shapes."""
+        """The groups, in batches whose tables have equal shapes."""
         undivided = (leave_undivided(self.subsets),) * len(self.block_attributes)
         return batch_groups(self, find_grades(self) if self.graded else undivided)
 
     def _estimate_work(self) -> float:
-        """Estimate the operations that the singular values of all different factors take."""
+        """Estimate the operations for the singular values of all distinct factors."""
         work: dict[tuple[object, ...], float] = {}
         trees = {name for name in self.asymmetric if find_tree_levels(self.workload, name)}
         for factor in self.workload.groups.factors:
@@ -120,11 +120,11 @@ class ProductStructure(Structure):
 
 
 MOST_PAIRS, MOST_PAIR_ROWS, MOST_ATTRIBUTES = 2_000_000_000, 2_000_000, 12
-"""The most pairs of cells that are tried, of those without their values of one attribute, and the
+"""The most pairs of cells that are tried, the most such pairs over all attributes but one, and the
 most attributes."""
 
 _MOST_LISTED = 5
-"""The most attributes of which all moves have weights of their own."""
+"""The most attributes for which all moves have individual weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,20 +137,20 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def grade_labels(self) -> tuple[IntArray, ...]:
-        """By attribute, its grade in each scale, 0 for its total, shape (count,)."""
+        """For each attribute, its grade in each scale, 0 for its total, shape (count,)."""
         scales = self.batched.scales
         return tuple(scales.label(a) for a in range(len(self.block_attributes)))
 
     @frozen_property
     def noisy_scales(self) -> BoolArray:
-        """Whether each scale is one of a block that is measured with noise, shape (count,)."""
+        """Whether each scale belongs to a block measured with noise, shape (count,)."""
         counts = np.diff(self.batched.scales.starts)
         is_noisy = np.isin(np.arange(len(self.blocks)), self.noisy_blocks)
         return np.repeat(is_noisy, to_positions(counts))
 
     @frozen_property
     def pair_order(self) -> tuple[int, ...]:
-        """The attributes by how many pairs of values what they cost may tell apart."""
+        """The attributes, sorted by the number of pairs of values that may differ in cost."""
         return tuple(sorted(range(len(self.sizes)), key=lambda a: (self._count_pairs(a), a)))
 
     @property
@@ -160,12 +160,12 @@ class ProductPairStructure(ProductStructure):
             return False
         *others, last = self.pair_order
         rows, n = math.prod(map(self._count_pairs, others)), self.sizes[last]
-        # The last attribute's values are in one order.
+        # For the last attribute, one order of each pair is enough.
         columns = min(self._count_pairs(last), n * (n + 1) // 2)
         return rows <= MOST_PAIR_ROWS and rows * columns <= MOST_PAIRS
 
     def _count_pairs(self, attribute: int) -> int:
-        """Count the pairs of values of an attribute that what they cost may tell apart."""
+        """Count the pairs of values of an attribute that may differ in cost."""
         n, is_free = self.sizes[attribute], attribute in self.free
         if self.block_attributes[attribute] in self.symmetric:
             return 1 + (is_free and n > 1)
@@ -180,14 +180,14 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
-        is_noisy = np.isin(self.blocks, self.free).any(axis=1)
-        return np.asarray(np.flatnonzero(is_noisy), dtype=np.int64)
+        return np.asarray(np.flatnonzero(~self.is_public), dtype=np.int64)
 
     @frozen_property
     def moves(self) -> BoolArray:
-        """The moves of a record that have weights of their own, shape (t, attributes).
+        """The moves of a record with individual weights, shape (t, attributes).
 
-        They are all if there are few; else along all attributes, all but one, and one.
+        If attributes are few, these are all moves; otherwise those along all attributes, all but
+        one, and one.
         """
         places = [a for a in self.free.tolist() if self.sizes[a] > 1]
         m = len(places)
@@ -200,7 +200,7 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:
-        """The different sets of attributes of `free` that noisy blocks have, and each block's set.
+        """The distinct sets of attributes in `free` of the noisy blocks, and each block's set.
 
         Shapes (t, most), as indices of `free` padded with their number, and (noisy blocks,).
         """
@@ -219,9 +219,9 @@ class ProductPairStructure(ProductStructure):
 
 
 def find_pair_grades(structure: ProductPairStructure) -> tuple[AttributeGrades, ...]:
-    """Find the grades of each attribute, of which each block has a variant of its own.
+    """Find the grades of each attribute, with a separate variant for each block.
 
-    They are not divided where the pairs of cells are too many to try them all.
+    Attributes are not divided if pairs of cells are too many to try all of them.
     """
     if not structure.fits_all_pairs:
         return (leave_undivided(structure.subsets),) * len(structure.sizes)

@@ -5,20 +5,19 @@ grade, and the number m of each tuple k of grades,
 
     sum_A sum_k m_Ak^2 (prod |a_i|^2 + prod |a_j|^2 - 2 prod a_i'a_j)
 
-where the products are over the attributes of block A. An attribute matters by |a_i|^2, |a_j|^2 and
-a_i'a_j of each grade alone. All combinations of these triples are tried. Where they are too many,
-attributes have one grade, and fewer triples stand for them. For too many attributes, with the
-largest squares L_a of columns, which bound the other squares, and s_a = a_i'a_j / L_a, the cost is
-at most the polynomial of `fitplug.neighbours.move_costs` at s. This is linear in each s_a, which is
-1 at most, and at least its least value for a pair of different cells, or 0. So it is bounded as the
-moves of a record are (docs/theory/units.md, (U13)).
+where the products are over the attributes of block A. Of an attribute, only |a_i|^2, |a_j|^2 and
+a_i'a_j of each grade matter. All combinations of these triples are tried. If they are too many,
+attributes have one grade, and a cover of fewer triples stands for them. For too many attributes,
+let L_a be the largest square of a column, which bounds the other squares, and s_a = a_i'a_j / L_a.
+The cost is at most the polynomial of `fitplug.neighbours.move_costs` at s. It is linear in each
+s_a, which is at most 1, and at least 0 or its least value for a pair of distinct cells. So the
+bound is the same as for moves of a record (docs/theory/units.md, (U13)).
 
-**Few triples stand for those of all pairs of an attribute's values.** What a pair of cells costs is
-affine in each triple x = (|a_i|^2, |a_j|^2, a_i'a_j), with coefficients of x_1 and x_2 that are >=
-0. So the cost is largest at some of the triples in the corners of their convex hull, and if each x
-is at most a mean of some triples v, plus r, in x_1 and x_2, and within r in x_3, no pair costs more
-than the costliest of v + (r_1, r_2, r_3) and v + (r_1, r_2, -r_3). How the v were chosen need not
-be believed: r is computed from the weights of the means.
+**Covers.** The cost of a pair of cells is affine in each triple x = (|a_i|^2, |a_j|^2, a_i'a_j),
+with coefficients >= 0 of x_1 and x_2. So it is largest at vertices of the triples' convex hull. If
+each x is at most a convex combination of some triples v, plus r, in x_1 and x_2, and within r of it
+in x_3, then no pair costs more than the costliest of v + (r_1, r_2, r_3) and v + (r_1, r_2, -r_3).
+The choice of v need not be trusted: r is computed from the weights of the combinations.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from scipy.spatial import Delaunay, QhullError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.mechanism import StrategyCost
+from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import (
     MOST_ATTRIBUTES,
     MOST_PAIR_ROWS,
@@ -62,22 +62,22 @@ from fitplug.numeric import (
 )
 
 _GRIDS = (32, 24, 16, 12, 8, 6, 5, 4, 3, 2, 1)
-"""Into how many steps each of two ratios of coefficients is divided, tried in this order."""
+"""The numbers of grid steps for each of two ratios of coefficients, tried in this order."""
 
 _SHRINKS = (0.0, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 0.6, 0.9)
-"""By how much a triple is moved to the middle until it is inside of the hull, in this order."""
+"""Fractions by which a triple moves to the centre until it is inside the hull, in order."""
 
 _SLACK = 2.0**-40
-"""Relative to the largest number; every number here carries fewer than 2^8 roundings."""
+"""The slack relative to the largest number; every number carries fewer than 2^8 roundings."""
 
 
 @dataclass(frozen=True, eq=False)
 class TripleCover:
-    """Triples that no pair of values costs more than.
+    """Triples of which one costs at least as much as any pair of values, for any other attributes.
 
     Attributes:
         triples: Shape (c, 3).
-        origins: The pair of values next to each, shape (c,).
+        origins: The index of the pair of values near each triple, shape (c,).
     """
 
     triples: FloatArray
@@ -85,10 +85,10 @@ class TripleCover:
 
 
 def cover_triples(triples: IntArray, most: int) -> TripleCover | None:
-    """Cover triples (k, 3) by at most about `most`, or by all if they are no more.
+    """Cover triples (k, 3) by about `most` at most, or by all if they are no more.
 
     Returns:
-        The cover; None if the triples lie in a plane, but for rounding.
+        The cover; None if the triples lie in a plane, up to rounding.
     """
     if len(triples) <= most:
         return TripleCover(triples.astype(np.float64), np.arange(len(triples)))
@@ -103,7 +103,7 @@ def cover_triples(triples: IntArray, most: int) -> TripleCover | None:
         chosen = np.unique([int((X @ direction).argmax()) for direction in directions.T])
         if 2 * len(chosen) <= most:
             break
-    # Triples of smaller squares cost no more.
+    # Triples with smaller squares cost no more.
     lowered = [X[chosen] * part for part in ((1, 1, 1), (0, 1, 1), (1, 0, 1), (0, 0, 1))]
     try:
         left = _measure_rest(X, np.concatenate(lowered))
@@ -119,7 +119,7 @@ def cover_triples(triples: IntArray, most: int) -> TripleCover | None:
 
 
 def _measure_rest(X: FloatArray, corners: FloatArray) -> FloatArray:
-    """Subtract from each point (k, 3) the mean of some corners (c, 3) that is next to it."""
+    """Subtract from each point (k, 3) a nearby convex combination of corners (c, 3)."""
     hull = Delaunay(corners, qhull_options="QJ Qbb Qc")
     middle = corners.mean(axis=0)
     means = np.full_like(X, np.nan)
@@ -143,7 +143,7 @@ class ProductPairStrategy(ProductStrategy[ProductPairStructure]):
     """The strategies of `ProductPairStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        """Compute what no pair of cells costs more than."""
+        """Compute an upper bound on the cost of any pair of cells."""
         if (costs_of_all := _try_all_pairs(self)) is not None:
             largest, _ = costs_of_all
         else:
@@ -168,13 +168,13 @@ _TRIED = 8
 """The most moves for which the cost of a pair of cells is computed."""
 
 _MOST_COVERED = 100_000_000
-"""The most pairs of cells that are tried, if covers stand for some."""
+"""The most pairs of cells that are tried if covers stand for some."""
 
 _FEWEST = 8
 """The fewest triples of a cover."""
 
 _CHUNK = 2_000_000
-"""About the most pairs whose costs are computed at once."""
+"""The approximate number of pairs whose costs are computed at once."""
 
 
 def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) -> IntArray:
@@ -183,10 +183,10 @@ def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) ->
     Args:
         matrix: The integer matrix of an attribute.
         moves: Whether i and j may differ.
-        ordered: Whether i is never before j.
+        ordered: Whether to list only pairs with i >= j.
 
     Returns:
-        Those of the rows of each grade, shape (pairs, 3, K).
+        The numbers for the rows of each grade, shape (pairs, 3, K).
     """
     if not isinstance(matrix, (DenseMatrix, VariantMatrix)):
         assert matrix.is_symmetric
@@ -201,23 +201,23 @@ def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) ->
     grams = np.stack([multiply_exactly(rows.T, rows) for rows in matrix.split_rows()], axis=2)
     squares = np.diagonal(grams).T
     if not moves:
-        # Python integers, where squares need them, are not sorted by np.unique.
-        different = sorted({tuple(own) for own in squares.tolist()})
+        # np.unique does not sort Python integers, which squares may be.
+        different = sorted(set(map(tuple, squares.tolist())))
         return np.repeat(np.array(different, dtype=squares.dtype)[:, None], 3, axis=1)
     i, j = np.tril_indices(matrix.n) if ordered else np.indices((matrix.n,) * 2).reshape(2, -1)
     return np.stack([squares[i], squares[j], grams[i, j]], axis=1)
 
 
 def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
-    """Compute the cost of all pairs of cells, or of triples that stand for those of all pairs.
+    """Bound the cost of all pairs of cells, from all triples or from covers.
 
     Returns:
-        A number that none costs more than, and the cost of a pair; None if there are too many.
+        The bound, and the exact cost of one costly pair; None if there are too many pairs.
     """
     structure = strategy.structure
     if len(structure.sizes) > MOST_ATTRIBUTES:
         return None
-    # A pair costs what it does when its cells are exchanged: those of the last are in one order.
+    # Exchanging its cells does not change a pair's cost, so the last attribute needs one order.
     order = structure.pair_order
     all_triples = [
         list_triples(strategy.attribute_matrices[a], a in structure.free, a == order[-1])
@@ -251,7 +251,7 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     )
     last = triples[-1]
     right = np.concatenate([np.ones((len(last), 1)), last.reshape(len(last), -1)], axis=1).T
-    # Rows are left out that no pair of values of the last attribute makes as costly as the best.
+    # Skip rows that no pair of values of the last attribute can make as costly as the best.
     above = np.maximum(left, 0.0) @ right.max(axis=1) + np.minimum(left, 0.0) @ right.min(axis=1)
     order_of_rows = np.argsort(-above)
     best, at = -1.0, 0
@@ -264,7 +264,7 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
         row, column = divmod(int(costs.argmax()), counts[-1])
         if costs[row, column] > best:
             best, at = float(costs[row, column]), int(rows[row]) * counts[-1] + column
-    # No number on the way is larger than the four sums of products of the largest squares.
+    # No intermediate number exceeds the four sums of products of the largest squares.
     error = 8 * float(most.max()) * gamma(8 * len(order) + 4 * sum(grid) + 64)
     places = np.unravel_index(at, counts)
     chosen = {a: all_triples[k][origins[k][places[k]]].astype(object) for k, a in enumerate(order)}
@@ -272,7 +272,7 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
-    """Cover the triples of all attributes by so few that all of them can be combined."""
+    """Cover the triples of all attributes by few enough to try all combinations."""
     most = max(map(len, triples))
     while True:
         counts = [min(len(table), most) for table in triples]
@@ -287,26 +287,25 @@ def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
 
 
 def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
-    """Sum weights (1 + K_1, ...) times products of numbers of the grades of the first attributes.
+    """Contract weights (1 + K_1, ...) with numbers of the first attributes' grades.
 
     Args:
         weights: Shape (1 + K_1, ..., 1 + K_m).
-        tables: Numbers of the grades of each attribute, shapes (k_a, K_a), m or m - 1 of them.
+        tables: Numbers of each attribute's grades, shapes (k_a, K_a), for m or m - 1 attributes.
 
     Returns:
         Shape (k_1 k_2 ..., 1), or with the last axis of the weights.
     """
     for numbers in tables:
-        table = np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
-        # The first axis is contracted, and the pairs' axis comes last.
-        weights = np.tensordot(weights, table, (0, 1))
+        # Contract the first axis; the pairs' axis comes last.
+        weights = np.tensordot(weights, add_total(numbers), (0, 1))
     if weights.ndim == len(tables):
         return weights.reshape(-1, 1)
     return np.moveaxis(weights, 0, -1).reshape(-1, weights.shape[0])
 
 
 def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
-    """List the largest |a_i|^2 of each attribute, and then the triple of the least a_i'a_j."""
+    """List each attribute's largest |a_i|^2, followed by its triple with the least a_i'a_j."""
     known: dict[int, tuple[int, ...]] = {}
     for matrix in strategy.attribute_matrices:
         if id(matrix) not in known:
@@ -317,10 +316,10 @@ def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
 
 
 def _weigh_sets(strategy: ProductPairStrategy) -> tuple[MoveCosts, int]:
-    """Sum what blocks measure of each set of attributes along which a record may move.
+    """Sum the blocks' squared integers by the set of their movable attributes.
 
     Returns:
-        The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
+        The costs of moves, rounded up, and the binary logarithm of their scale.
     """
     structure, ends = strategy.structure, _list_ends(strategy)
     of_blocks = np.zeros(len(structure.blocks), dtype=object)
@@ -338,7 +337,7 @@ def _weigh_sets(strategy: ProductPairStrategy) -> tuple[MoveCosts, int]:
 
 
 def _sum_move_cost(strategy: ProductPairStrategy, move: BoolArray) -> int:
-    """Sum what a pair of cells costs that differ in the attributes of a move (m,), exactly."""
+    """Compute the exact cost of a pair of cells that differ in a move's attributes (m,)."""
     ends = _list_ends(strategy)
     triples = {a: (largest,) * 3 for a, (largest, *_) in enumerate(ends)}
     triples |= {a: ends[a][1:] for a in strategy.structure.free[move].tolist()}
@@ -347,7 +346,7 @@ def _sum_move_cost(strategy: ProductPairStrategy, move: BoolArray) -> int:
 
 
 def _sum_cost(strategy: ProductPairStrategy, triples: Mapping[int, AnyArray]) -> int:
-    """Sum what a pair of cells costs exactly, from the triples (3, K) of each attribute."""
+    """Compute the exact cost of a pair of cells from each attribute's triples (3, K)."""
     structure = strategy.structure
     scales = structure.batched.scales
     squares = gather_multiples(scales, strategy.block_sets).astype(object) ** 2

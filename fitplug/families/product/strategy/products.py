@@ -1,13 +1,13 @@
 """Strategies of the product family: any integer matrix for each attribute, a number per block.
 
-Where attributes have grades, the answers of block A to the rows of the grades k of its attributes
-are multiplied by m_(A,k). A record in the cells i_a costs
+If attributes have grades, block A's answers to the rows with grades k are multiplied by m_(A,k). A
+record in the cells i_a costs
 
     sum_A sum_k m_(A,k)^2 prod_{a in A} eta_(a,k_a)(i_a)
 
-with eta_(a,k)(i) the squared norm of column i in the rows of grade k. All terms are >= 0, so an
-attribute with one grade attains its largest eta whatever the others' cells are. The largest sum
-over the different columns of the others is computed in integers, by products of tables.
+where eta_(a,k)(i) is the squared norm of column i in the rows of grade k. All terms are >= 0, so an
+attribute with one grade enters with its largest eta, whatever the others' cells. The largest sum
+over the distinct columns of the others is computed in integers, by products of tables.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ProductStrategy(BlockSetStrategy[P]):
             check_multiples(structure.batched.scales, block_set)
 
     def upper_record_variances(self) -> FloatArray:
-        # Blocks that are not measured are answered without noise.
+        # Unmeasured blocks are answered without noise.
         batched = self.structure.batched
         multiples = gather_multiples(batched.scales, self.block_sets).astype(np.float64)
         z = np.divide(1.0, multiples**2, out=np.zeros(len(multiples)), where=multiples > 0)
@@ -76,7 +76,7 @@ class ProductStrategy(BlockSetStrategy[P]):
             self.attribute_matrices[distinct.attribute].upper_variance_parts(distinct.factor)
             for distinct in batched.factors
         ]
-        # Sums over m axes of at most 1 + K_i products each, all of them >= 0.
+        # Sums over m axes of at most 1 + K_i products each, all >= 0.
         roundings = 64 + sum(1 + k for k in batched.scales.counts if k > 1)
         variances = batched.arrange_by_row(batched.compute_variances(tables, z))
         return variances * (1 + gamma(roundings))
@@ -105,7 +105,7 @@ class ProductStrategy(BlockSetStrategy[P]):
 
 
 def gather_multiples(scales: BlockScales, block_sets: Sequence[BlockSet]) -> IntArray:
-    """Gather the multiple of every scale, 0 for blocks that are not measured, shape (count,)."""
+    """Gather the multiple of every scale, 0 in unmeasured blocks, shape (count,)."""
     multiples = np.zeros(scales.count, dtype=np.int64)
     for block_set in block_sets:
         for i, block in enumerate(block_set.blocks.tolist()):
@@ -120,7 +120,7 @@ def gather_multiples(scales: BlockScales, block_sets: Sequence[BlockSet]) -> Int
 def compute_graded_cost(
     scales: BlockScales, matrices: Sequence[AttributeMatrix], block_sets: Sequence[BlockSet]
 ) -> StrategyCost:
-    """Compute the largest cost of a record exactly, and how many records the integers hold."""
+    """Compute the largest cost of a record exactly, and the records the integers can hold."""
     multiples = gather_multiples(scales, block_sets).astype(object)
     whole: list[AnyArray] = []
     tables: list[AnyArray] = []
@@ -137,7 +137,7 @@ def compute_graded_cost(
     np.add.at(costs, scales.places, scales.multiply(whole) * multiples**2)
     costs = costs.reshape(scales.grid)
     for table in tables:
-        # The first axis is contracted, and the columns' axis comes last.
+        # Contract the first axis; the columns' axis comes last.
         flat = costs.reshape(len(costs), -1)
         costs = multiply_exactly(flat.T, table.T).reshape(*costs.shape[1:], len(table))
     largest = int(costs.max())
@@ -148,7 +148,7 @@ def compute_graded_cost(
 def count_records(
     scales: BlockScales, matrices: Sequence[AttributeMatrix], block_sets: Sequence[BlockSet]
 ) -> int:
-    """Count how many records the answers' 64-bit integers hold."""
+    """Count the records that the answers' 64-bit integers can hold."""
     entries = scales.multiply(
         [
             np.array([matrix.largest_entry], dtype=object)
@@ -165,7 +165,7 @@ def check_multiples(scales: BlockScales, block_set: BlockSet) -> None:
     """Check the multiples of a block set.
 
     Raises:
-        PlanError: If a shape or a type is another one, or an integer is out of range.
+        PlanError: If a shape or a type is wrong, or an integer is out of range.
     """
     if not len(scales.divided):
         if block_set.multiples:

@@ -1,21 +1,20 @@
-"""Trees: hierarchies of any number of leaves, measured by integers that are never one matrix.
+"""Trees: hierarchies of any number of leaves, whose integer matrix is never formed.
 
-With S the sums of the P top nodes, R_v those of the children of a node v below, k_v > 1 of them,
-and H_v their contrasts (`fitplug.families.base.contrasts`),
+Let S be the sums of the P top nodes, R_v the sums of the k_v > 1 children of a branching node v,
+and H_v their contrasts (`fitplug.families.base.contrasts`). Then
 
     A = [A_T S; m_v H_v R_v for every v]        [A_T; 1'] (P, P) invertible
 
     x = E A x + u 1'x        1'u = 1,  A u = 0,  1'E = 0
 
-where u spreads evenly below the top and, with precision_v the factor in H_v'H_v, E adds
+where u spreads evenly below the top. With precision_v the factor in H_v'H_v, E computes for each
 
     child of v:  parent's / k_v + H_v^+ y_v / m_v        H_v^+ = H_v' / precision_v
 
 The estimates of a node do not depend on the contrasts of other nodes: A E is block diagonal.
 
-Where each node is a grade, the blocks say how accurately each node is divided. The matrix is that
-below one root with the multiplier 1 at every node. The rows of the contrasts H_v of a node
-v are a grade:
+If each node is a grade, the blocks decide how accurately each node's children are measured. The
+matrix has one root and the multiplier 1 at every node, and the rows of H_v are a grade:
 
     eta_v(leaf) = |H_v e|^2 for v above the leaf       gamma_v(w) = that of v's child above w
 """
@@ -49,9 +48,9 @@ _END_OF_INT64 = 2**63
 
 @dataclass(frozen=True, eq=False)
 class TreeMatrix(AttributeMatrix):
-    """The integer matrix A of a tree; see the module.
+    """The integer matrix A of a tree; see the module's docstring.
 
-    The rows of A are those of A_T S, then by `shape.siblings` each parent's.
+    The rows of A are those of A_T S, and then each parent's in the order of `shape.siblings`.
 
     Attributes:
         shape: The tree.
@@ -116,14 +115,14 @@ class TreeMatrix(AttributeMatrix):
         return max([int(np.max(sums)), *answers])
 
     def _find_multiplier(self, group: Siblings) -> int:
-        """Find the largest multiplier of some siblings."""
+        """Find the largest multiplier in a group of siblings."""
         return int(self.multipliers[group.positions].max())
 
     @frozen_property
     def _squares(self) -> AnyArray:
-        """What each node that branches adds to |A e_i|^2, shape (V,).
+        """The contribution of each branching node to |A e_i|^2, shape (V,).
 
-        It is int64 or, where that might not hold it, Python integers.
+        It is int64 or, if that might overflow, Python integers.
         """
         columns = np.ones(self.shape.branching, dtype=np.int64)
         for group in self.shape.siblings:
@@ -154,9 +153,9 @@ class TreeMatrix(AttributeMatrix):
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         """Multiply int64 or Python integers by A along an axis of leaves, exactly.
 
-        The product is int64 if no answer can leave it, else Python integers.
+        The product is int64 if no answer can overflow, else Python integers.
         """
-        # Intermediate sums that wrap in int64 wrap back, as the answers fit.
+        # Intermediate sums may wrap around in int64, but wrap back, as the answers fit.
         fits = not values.size or self.growth * find_largest_entry(values) < _END_OF_INT64
         kind: Any = np.int64 if fits and values.dtype != object else object
         moved = np.moveaxis(values, axis, -1).astype(kind)
@@ -203,7 +202,7 @@ class TreeMatrix(AttributeMatrix):
         Each node that branches has an entry for each of its k children.
         """
         moved = np.moveaxis(values, axis, -1)
-        pulled = [moved]  # per depth, the weights below it as weights on its nodes
+        pulled = [moved]  # per depth, the leaves' weights pulled up to its nodes
         for k, eldest in zip(
             self.shape.children[::-1], self.shape.first_children[::-1], strict=True
         ):
@@ -233,7 +232,7 @@ class TreeMatrix(AttributeMatrix):
 
     @frozen_property
     def _variances(self) -> list[FloatArray]:
-        """By step, what each parent adds to its children's gamma: (1 - 1/k) / (m^2 precision)."""
+        """Per step, each parent's addition to its children's gamma: (1 - 1/k) / (m^2 precision)."""
         variances = np.zeros(self.shape.branching)
         for group in self.shape.siblings:
             m = self.multipliers[group.positions].astype(np.float64)
@@ -244,11 +243,11 @@ class TreeMatrix(AttributeMatrix):
 
 
 class NodeTreeMatrix(TreeMatrix):
-    """The integer matrix of a tree whose nodes are grades; its shape decides it."""
+    """The integer matrix of a tree whose nodes are grades: the shape determines it."""
 
     @classmethod
     def from_shape(cls, shape: TreeShape) -> NodeTreeMatrix:
-        """Make the matrix of a tree below one root."""
+        """Make the matrix of a tree with one root."""
         top = DenseMatrix(np.zeros((0, 1), dtype=np.int64))
         return cls(shape, top, np.ones(shape.branching, dtype=np.int64))
 

@@ -1,11 +1,11 @@
-"""Variants: an attribute that blocks measure by different integer matrices.
+"""Variants: different integer matrices with which blocks measure one attribute.
 
-All matrices A_v (r, n) of an attribute have A_v u = 0 for the same reference u, which is a vector
-of integers divided by their sum. So [A_v; 1'] has the inverse [E_v, u] for each of them, and
+All matrices A_v (r, n) of an attribute satisfy A_v u = 0 for the same reference u, a vector of
+integers divided by their sum. So [A_v; 1'] has the inverse [E_v, u] for each variant, and
 
     x = E_v A_v x + u 1'x
 
-holds in every block with the matrix of its variant. See docs/theory/product-family.md, "Variants".
+holds in every block for its variant's matrix. See docs/theory/product-family.md, "Variants".
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class VariantMatrix(AttributeMatrix):
 
     @frozen_property
     def grades(self) -> RowGrades:
-        """The grades of the rows of all variants, one below another."""
+        """The grades of the rows of all variants, one variant after another."""
         parts = [matrix.grades for matrix in self.matrices if matrix.grades]
         starts = np.append(0, np.cumsum([grades.count for grades in parts]))
         rows = np.concatenate([grades.rows + at for grades, at in zip(parts, starts, strict=False)])

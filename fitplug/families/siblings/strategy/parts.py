@@ -1,8 +1,8 @@
-"""Siblings in parts: the exact answers and the estimates of the unfolded blocks, from pieces.
+"""Siblings in parts: exact answers and estimates of the unfolded blocks, from pieces.
 
-A table is cut into slabs along its largest attribute, and blocks that follow each other are a part.
-The piece of a slab has what each block of a part counts in it, before any matrix is applied; that
-of a part has what each block of a group estimates. No group is cut.
+A table is cut into slabs along its largest attribute, and consecutive blocks form one part. A
+slab's piece has its counts for each block of a part, before any matrix is applied; a part's piece
+has the estimates of each block of a group. No group is cut.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 
 class Axis(NamedTuple):
-    """An attribute of a table, and what a block reads along it.
+    """An attribute of a table, and the cells of a block along it.
 
     Attributes:
         name: The attribute.
-        cells: The cell of the block that each cell is in, ascending, or -1, shape (n,).
+        cells: The block's cell for each of the attribute's cells, ascending, or -1, shape (n,).
         size: The number of cells of the block.
     """
 
@@ -44,11 +44,11 @@ class Axis(NamedTuple):
 
 
 class TableReading(NamedTuple):
-    """What a block reads of a table.
+    """A reading of a block, over the workload's own attributes.
 
     Attributes:
-        axes: The attributes of the table: those of the block, then those that are dense.
-        reading: What is read of the cells of all axes.
+        axes: The attributes of the table: first the block's, then the dense ones.
+        reading: The reading over the cells of all axes.
     """
 
     axes: tuple[Axis, ...]
@@ -62,16 +62,16 @@ class TableReading(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReadBlock:
-    """A block of the unfolded structure, and what it reads.
+    """A block of the unfolded structure, with its readings.
 
     Attributes:
-        block_set: The set that it is in.
-        i: Its index in the set.
-        block: Its number.
-        cells: The numbers of cells of its attributes.
-        answers: The shape of its answers.
-        start: The index of its first answer.
-        readings: What it reads; each row of its basis is in one of these.
+        block_set: The block's set.
+        i: The block's index in the set.
+        block: The block's number.
+        cells: The numbers of cells of the block's attributes.
+        answers: The shape of the block's answers.
+        start: The index of the block's first answer.
+        readings: The block's readings; each row of its basis is in one of them.
     """
 
     block_set: BlockSet
@@ -86,7 +86,7 @@ class ReadBlock:
 def list_read_blocks(
     structure: SiblingStructure, strategy: MatrixStrategy[Any]
 ) -> Iterator[ReadBlock]:
-    """List the blocks that are measured, in the order of their answers."""
+    """List the measured blocks, in the order of their answers."""
     unfolded = structure.unfolded
     for block_set, i, answers, start in strategy.list_blocks():
         block = int(block_set.blocks[i])
@@ -107,7 +107,7 @@ def list_read_blocks(
 
 
 def _read_axis(structure: SiblingStructure, name: str, parent: int | None) -> Axis:
-    """Make the axis of an attribute: of the children of a parent, its parents or its cells."""
+    """Make an attribute's axis over the children of a parent, its parents, or its cells."""
     one = structure.by_name.get(name)
     if one is None:
         n = structure.workload.domain[name].size
@@ -187,7 +187,7 @@ class SiblingParts(PartedStrategy):
 
     @cached_property
     def _table_of(self) -> dict[tuple[str, ...], int]:
-        """The table that is read for some attributes."""
+        """The index of the table to read, by sets of attributes."""
         names = {reading.names for block in self.blocks for reading in block.readings}
         return {
             some: next(t for t, table in enumerate(self.tables) if {*table} >= {*some})
@@ -204,7 +204,7 @@ class SiblingParts(PartedStrategy):
         return slice(start, start + self._sizes[part])
 
     def _list_readings(self, part: int, slab: int) -> list[tuple[int, TableReading]]:
-        """List what the blocks of a part, by position in it, read of the table of a slab."""
+        """List a part's readings from a slab's table, with the positions of their blocks in it."""
         return [
             (position, reading)
             for position, block in enumerate(self._blocks_of(part))
@@ -277,7 +277,7 @@ class SiblingParts(PartedStrategy):
         return Pieces([o for o in outputs if part in self._list_parts(o)], make)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        # The unfolded workload has its attributes in another order.
+        # The unfolded workload has the attributes in a different order.
         names, order = self.structure.public_attributes, self.structure.unfolded.public_attributes
         assert names is not None
         assert order is not None

@@ -1,7 +1,7 @@
-"""Strategies of siblings: those of the unfolded workload, over the tables of the workload itself.
+"""Strategies of siblings: the unfolded workload's, over the tables of the workload itself.
 
-What an unfolded table counts of a record that is not below its parent is never read, so each block
-reads only the cells below the parents that it names.
+An unfolded table's counts of records below other parents are never used, so each block reads only
+the cells below its own parents.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
     """The strategies of `SiblingStructure`.
 
     Attributes:
-        unfolded: The strategy of the unfolded workload. Its claims are not used.
+        unfolded: The strategy of the unfolded workload, whose claims are not used.
     """
 
     unfolded: MatrixStrategy[Any]
@@ -142,7 +142,7 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
             number, children = self._find_children(block)
             independent = {}
             for name, (a, parent, A) in reversed(children.items()):
-                # All rows but one are independent, or there are no more.
+                # All rows but one are independent, or the matrix has only these.
                 independent[name] = a, parent, A[: A.shape[1] - 1]
                 inverse = self.unfolded.attribute_matrices[a].invert(np.eye(len(A)), 0)
                 estimates = independent[name][2] @ inverse
@@ -150,11 +150,12 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
             yield number, self._spread(basis, independent), covariance
 
     def _find_children(self, block: int) -> tuple[int, dict[str, tuple[int, int, IntArray]]]:
-        """Find the block of symmetric attributes that an unfolded block is of, and its children.
+        """Find the symmetric attributes' block to which an unfolded block belongs, and its
+        children.
 
         Returns:
-            The block of the structure, and by hierarchy the attribute of the children, their parent
-            and what is measured of them, shape (rows, k).
+            The block of the structure; and by hierarchy, the children's attribute, their parent,
+            and the integer matrix that measures them, shape (rows, k).
         """
         structure, matrices = self.structure, self.unfolded.attribute_matrices
         (subset,) = structure.unfolded.subsets.list_attributes([block])
@@ -173,7 +174,8 @@ class SiblingStrategy(IntegerStrategy[SiblingStructure]):
     def _spread(
         self, rows: AnyArray, children: Mapping[str, tuple[int, int, IntArray]]
     ) -> AnyArray:
-        """Spread rows (n, D) over parents' cells, times those of children, over all cells."""
+        """Expand rows (n, D) over parents' cells, times rows of children, to rows over all
+        cells."""
         structure = self.structure
         unfolded = structure.unfolded
         cells = rows.reshape(1, len(rows), *get_shape(unfolded.workload.domain, unfolded.dense))

@@ -1,9 +1,8 @@
-"""What the weights of a plan make of a block of a tree: its masses and its precisions.
+"""The masses and precisions that dual weights give to a block of a tree.
 
 The norm of block A is tr N_A^1/2 with N_A = D^1/2 Q_A D^1/2, D = diag(w_A p) and
-Q_A = sum over the rows of the block of multiple q / c times the row's outer square. A leaf or a
-node that stands for several identical ones has p and q of all of these together, so each of m has
-p / m and q / m.
+Q_A = sum over the block's rows of multiple q / c times the row's outer square. A leaf or a node
+that stands for m identical ones has the sum of their p and q, so each of them has p / m and q / m.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, gamma
 from fitplug.workload import CellClasses
 
 LEAST_SHARE = 1 - 1e-9
-"""The least factor by which p may be smaller than a product over leaves and cells, where a total is
-all that is asked; see `find_totals`."""
+"""The least ratio of p to a product over leaves and cells where queries use only a total; see
+`find_totals`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """From where on only the total of some classes of a block is asked.
+    """The depth from which a block's queries use only the total of some classes.
 
     Attributes:
-        depth: The first depth of these; one more than the block's last depth if there is none.
-        share: No more than the factor by which p exceeds a product over leaves and classes.
+        depth: The first such depth; one more than the block's last depth if there is none.
+        share: A lower bound on the ratio of p to a product over leaves and classes.
     """
 
     depth: int
@@ -128,11 +127,11 @@ class BlockWeights:
         )
 
     def find_totals(self) -> Totals:
-        """Find from where on totals are all that is asked, and p is a product there.
+        """Find the first depth from which queries use only a total and p is nearly a product.
 
-        p_ik must be p_i s_k for the leaves i below each node above, and the classes k of the total.
-        If it is not less than a share of such a product, that share is what the norm loses at most,
-        squared.
+        p_ik should be p_i s_k for the leaves i below each node above this depth, and the classes k
+        of the total. If p is at least a share of such a product, the norm is at least the root of
+        this share times the product's norm.
         """
         sizes = [one.size for one in self.classes]
         for depth in range(self.last + 1):
@@ -141,11 +140,11 @@ class BlockWeights:
         return Totals(self.last + 1, 1.0)
 
     def find_tops_above(self, depth: int) -> tuple[IntArray, IntArray]:
-        """Find the node above a depth that each node at the depth or below lies under.
+        """Find, for each node at a depth or below, its lowest ancestor above the depth.
 
         Returns:
-            That node for each node, -1 for nodes that lie under none, shape (N,), and the nodes
-            below which the block asks for nothing.
+            The ancestor of each node, -1 for nodes above the depth, shape (N,); and the lowest
+            nodes that the block uses.
         """
         above = np.full(self.tree.size, -1)
         is_bottom = np.zeros(self.tree.size, dtype=bool)
@@ -160,7 +159,7 @@ class BlockWeights:
         return above, np.flatnonzero(is_bottom)
 
     def measure_classes(self, part: GroupPart) -> FloatArray:
-        """What a part asks of the variables at each node, shape (rows of each node, r)."""
+        """Return a part's rows over the variables at each node, shape (rows of each node, r)."""
         return self.classes[0].restrict(part.matrix)
 
     def _compare_with_product(self, depth: int) -> float:
@@ -186,11 +185,11 @@ class BlockWeights:
         return np.concatenate([np.zeros(0, dtype=np.int64), *parents])
 
     def _find_members(self, depth: int) -> BoolArray:
-        """Find the classes of the root that are in the one class of a depth, shape (r,)."""
+        """Tell which classes of the root belong to the single class of a depth, shape (r,)."""
         return np.asarray(self.classes[depth].of_cell[self.classes[0].first] == 0)
 
     def _sum_precisions(self, classes: CellClasses) -> FloatArray:
-        """Sum the precisions with which rows measure the one class of cells of each node, (N,)."""
+        """Sum the precisions with which rows measure each node's single class of cells, (N,)."""
         precisions = np.zeros(self.tree.size)
         for part in self.parts:
             squares = part.matrix[:, classes.first[0]] ** 2
@@ -206,7 +205,8 @@ class BlockWeights:
     def _gather_measurements(
         self, nodes: IntArray
     ) -> tuple[IntArray, IntArray, tuple[Measurements, ...]]:
-        """Gather what is asked of some nodes, ascending: kinds, places, and what each kind is."""
+        """Gather the measurements of ascending nodes: kinds, places, and each kind's
+        measurements."""
         indices = [_find_sorted(part.level.nodes, nodes) for part in self.parts]
         asked = np.stack(indices, axis=1) >= 0
         different, kinds = np.unique(asked, axis=0, return_inverse=True)
@@ -230,20 +230,21 @@ class BlockWeights:
 
 
 def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
-    """Average weights where only totals over dense cells are asked, for an evaluation that is fast.
+    """Average weights where queries use only totals over dense cells, for fast evaluation.
 
-    Below each node of the last depth at which cells are told apart, the weights of the total are
-    divided among its cells on all leaves as they are on average. Their sum stays what it is. The
-    best bound of averages is nearly that of all weights: 0.1% was the most that was seen lost.
+    Below each node of the last depth at which cells are distinguished, the weights of the total are
+    divided among its cells in the same proportions on all leaves, the average ones. Their sums stay
+    the same. The best bound of averaged weights is nearly the best of all: the largest loss seen
+    was 0.1%.
 
     Args:
         structure: The structure.
-        p: Weights of leaves and dense cells; with cell budgets, divided by these; shape (|V|,).
+        p: Weights of leaves and dense cells, divided by any cell budgets, shape (|V|,).
 
     Returns:
-        The averages, shape (|V|,).
+        The averaged weights, shape (|V|,).
     """
-    # The first block belongs to the empty set, in which all groups have a part.
+    # The first block belongs to the empty set, to which all groups contribute.
     rows = np.ones(structure.rows)
     weights = BlockWeights(structure, 0, p.reshape(-1, structure.cells), rows)
     sizes = [one.size for one in weights.classes]
@@ -266,6 +267,6 @@ def average_weights(structure: TreeStructure, p: FloatArray) -> FloatArray:
 
 
 def _find_sorted(values: AnyArray, wanted: AnyArray) -> IntArray:
-    """Find the indices in ascending values of those wanted; -1 where a value is not there."""
+    """Find the indices of wanted values among ascending values; -1 for values not among them."""
     at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
     return np.where(values[at] == wanted, at, -1)

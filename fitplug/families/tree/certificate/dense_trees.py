@@ -1,6 +1,6 @@
-"""Determinants of trees whose nodes have r classes of dense cells, from below, by one sweep.
+"""Lower bounds on determinants of trees whose nodes have r classes of dense cells.
 
-As in `fitplug.families.tree.certificate.scalar_trees`, with matrices: a node is measured with
+As in `fitplug.families.tree.certificate.scalar_trees`, but with matrices: a node is measured with
 precision W_v = F_v'F_v, shape (r, r), and log det(I + N / t) is the sum over the nodes of log det(I
 + V0_v W_v) with
 
@@ -8,10 +8,10 @@ precision W_v = F_v'F_v, shape (r, r), and log det(I + N / t) is the sum over th
 
 All of this increases with V0 in the order of symmetric matrices, so lower bounds on V0 give lower
 bounds on everything. A node's V is bounded from below by c P P', for a float c <= 1 and a matrix P
-of floats, which proves itself (T8) (`fitplug.certify.nuclear_norms`).
+of floats, a bound that is verified a posteriori (T8) (`fitplug.certify.nuclear_norms`).
 
-Where only the total of some classes is asked below a node, what is below is a tree of numbers, and
-it is known as one more measurement of this total (docs/theory/trees.md, (T7)). This needs p to
+If queries below a node use only the total of some classes, a tree of numbers is enough there. It
+enters the node as one more measurement of this total (docs/theory/trees.md, (T7)). For this, p must
 divide the total among these classes in the same way on all leaves below the node.
 """
 
@@ -27,16 +27,16 @@ from fitplug.families.tree.certificate.scalar_trees import RootPosterior, Scalar
 from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, IntArray, gamma
 
 _MOST_NUMBERS, _FEW_NUMBERS = 2_000_000, 2**16
-"""Most entries of the stacks of a node's children, and of stacks of nodes without children, which
-fit into the caches."""
+"""The most entries in stacks of nodes' children, and in stacks of nodes without children, which fit
+into the caches."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """What is asked of some nodes.
+    """The measurements of some nodes.
 
     Attributes:
-        matrix: N, shape (m, r).
+        matrix: The rows N of queries, shape (m, r).
         precisions: q / c of each row at each node, shape (nodes, m).
     """
 
@@ -51,7 +51,7 @@ class DenseStep:
     Attributes:
         parents: Positions of the parents, shape (b,).
         children: Positions of their children, shape (b, k).
-        counts: How many identical nodes each child stands for, shape (b,).
+        counts: The number of identical nodes that each child stands for, shape (b,).
     """
 
     parents: IntArray
@@ -64,15 +64,15 @@ class DenseTree:
     """A tree with r classes of cells for each node.
 
     Attributes:
-        masses: p of each class below each of the identical nodes at each position, shape (n, r).
-        multiplicities: How many identical nodes each position stands for, shape (n,).
-        kinds: The kind of each node, an index of `measurements`, shape (n,).
-        places: Its index in the measurements of this kind, shape (n,).
-        measurements: What is asked of the nodes of each kind.
+        masses: p of each class below one of the identical nodes at each position, shape (n, r).
+        multiplicities: The number of identical nodes that each position stands for, shape (n,).
+        kinds: The kind of each node, as an index of `measurements`, shape (n,).
+        places: The index of each node in the measurements of its kind, shape (n,).
+        measurements: The measurements of the nodes of each kind.
         steps: The nodes with children, from the root downwards. Position 0 is the root.
-        totals: The trees of numbers below, whose top nodes stand for what is known of a total.
+        totals: The trees of numbers below, whose top nodes are the totals.
         tops: Positions of these top nodes, shape (tops,).
-        members: The classes that are in the total, shape (r,).
+        members: Whether each class is in the total, shape (r,).
         rounding: A bound on the relative error of the masses, here and in `totals`.
     """
 
@@ -94,7 +94,7 @@ class DenseTree:
             poles: t, shape (P,).
 
         Returns:
-            The bounds, shape (P,), and what is known of the root at each pole.
+            The bounds, shape (P,), and the root's posterior at each pole.
         """
         information = np.zeros((2, len(self.masses), len(poles)))
         total = np.zeros(len(poles))
@@ -112,21 +112,21 @@ class DenseTree:
         return (total + bounds) * (1 - gamma(len(self.masses) + 8)), roots
 
     def _upper_information(self, V: FloatArray, poles: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Bound from above with what precision the totals are known from below.
+        """Bound the precisions from above with which nodes below determine the totals.
 
         Returns:
-            The bound, shape (tops, P), and a factor minus 1 by which no precision of a top node,
-            with what it has without that, is smaller than with the bound.
+            The bounds, shape (tops, P), and for each the relative excess over the true precision of
+            a top node that it can cause, shape (tops, P).
         """
         assert self.totals is not None
         prior = self.totals.masses[: len(self.tops), None] / poles
         error = self.totals.error + self.rounding + gamma(8)
-        # 1 / V - 1 / prior, where V is at most the prior. Without V, the total is known.
+        # 1 / V - 1 / prior, where V is at most the prior. If V is 0, the total is known exactly.
         ratio = np.divide(prior, V, out=np.full_like(V, np.inf), where=V > 0)
         excess = np.maximum(ratio - 1, 0.0) + 2 * error * ratio
         upper = np.divide(excess, prior, out=np.zeros_like(V), where=prior > 0) * (1 + error)
-        # The true precision is smaller by 8 error ratio / prior at most: a part of the bound, and
-        # of what the prior variances are, whichever is less.
+        # The true precision is smaller by at most 8 error ratio / prior: a share of the bound, or
+        # of the prior precision, whichever is less.
         with np.errstate(invalid="ignore"):
             part = 8 * error * np.minimum(ratio, np.divide(ratio, excess))
         return upper, np.where(part < 0.5, 1 / (1 - part) - 1, np.inf)
@@ -148,9 +148,9 @@ class DenseTree:
     def rank(self) -> float:
         """The rank of N if all masses and precisions are positive, not proven.
 
-        A node adds what it asks for and its children together do not tell: with A_v the queries
-        that what is asked at v or below tells, these are the rows of N_v beyond those that are in
-        A of all children.
+        A node adds the dimensions of its own queries that its children do not determine together:
+        let A_v be the space of sums at v that queries at v or below determine. The node adds the
+        dimension of N_v beyond the intersection of its children's A.
         """
         rank, r = 0.0, self.masses.shape[1]
         spaces = [np.zeros((0, r))]  # orthonormal rows
@@ -186,7 +186,7 @@ class DenseTree:
         return rank
 
     def upper_eigenvalue(self) -> float:
-        """Bound the largest eigenvalue of N from above, but for rounding."""
+        """Bound the largest eigenvalue of N from above, up to rounding."""
         sums = np.zeros_like(self.masses)
         for kind, nodes in self.group_kinds(np.arange(len(self.masses))):
             measured, N = self.measurements[kind], np.abs(self.measurements[kind].matrix)
@@ -206,9 +206,9 @@ class DenseTree:
 
 
 class _Sweep:
-    """The sweep at one pole: c, C and P of the nodes that have children, once they are known.
+    """The sweep at one pole: c, C and P of the nodes with children, once they are computed.
 
-    Their V is at least c P P' and at most C P P'.
+    V of each node is at least c P P' and at most C P P'.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class _Sweep:
         self._update(parents, scale, Zt, (least, largest), 2 * (log + error))
 
     def _update_bottom(self, nodes: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Update nodes of which only totals, or nothing, is asked below."""
+        """Update nodes below which queries use only totals, or nothing."""
         variances = self.variances[nodes]
         scale = _round_to_power(variances)
         empty = scale == 0
@@ -279,14 +279,15 @@ class _Sweep:
         limits: tuple[FloatArray, FloatArray],
         log: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Update nodes that have V0 near scale (Z Z')^-1 scale before they are measured.
+        """Update nodes with V0 near scale (Z Z')^-1 scale by their measurements.
 
         Args:
-            nodes: Their positions, shape (b,).
+            nodes: The positions of the nodes, shape (b,).
             scale: Powers of 2, or zero, shape (b, r).
             Zt: Z' or its diagonal.
             limits: c and C of V0, each of shape (b,).
-            log: No less than the log determinant of Z Z', with what is known of totals, shape (b,).
+            log: An upper bound on the log determinant of Z Z' plus the information on totals, shape
+                (b,).
 
         Returns:
             c, C and P of the nodes.
@@ -300,7 +301,7 @@ class _Sweep:
             roots = np.sqrt(measured.precisions[tree.places[nodes[at]]])
             F = roots[:, :, None] * measured.matrix * scale[at, None, :]
             if Zt.ndim == 2 and tree.totals is not None:
-                # One unit in the last place more, as the square root is rounded.
+                # Raised slightly, since the square root is rounded.
                 information = np.sqrt(self.information[nodes[at]] * (1 + 8 * UNIT_ROUNDOFF))
                 more = information[:, None] * np.where(tree.members, scale[at], 0.0)
                 F = np.concatenate([F, more[:, None, :]], axis=1)
@@ -310,13 +311,13 @@ class _Sweep:
             fits = np.isfinite(proven.departure) & (least[at] > 0)
             # log(1 + x) >= x - x^2 for the eigenvalues x of P'(Z Z' + F'F)P - I.
             gain = -2 * (sums + error) + proven.trace - 1.01 * proven.departure**2 - log[at]
-            # It is also -sum log(1 - x), at least sum x + x^2 / 2, for those of F (..)^-1 F', which
-            # is better where they are next to nothing, as nothing is subtracted.
+            # It is also -sum log(1 - x) >= sum x + x^2 / 2 for the eigenvalues x of F (..)^-1 F',
+            # which is better if they are tiny, as nothing is subtracted.
             few = asked / (1 + proven.departure) * (1 - 8 * UNIT_ROUNDOFF)
             gain = np.maximum(gain, few + few**2 / (2 * max(min(m, r), 1)) * (1 - gamma(8)))
             gain = np.where(fits, least[at] * np.maximum(gain, 0.0), 0.0) * (1 - gamma(4))
             self.total += float(tree.multiplicities[nodes[at]] @ gain)
-            # Where nothing is proven, P is zero, and 0 is a lower bound.
+            # Where nothing is proven, P is zero, which is a valid lower bound.
             c[at] = np.where(fits, least[at] / (1 + proven.departure), 1.0)
             C[at] = np.where(fits, largest[at] / (1 - proven.departure), np.inf)
             P[at] = np.where(fits[:, None, None], scale[at, :, None] * factors, 0.0)
@@ -337,7 +338,7 @@ class _Sweep:
         return c, C, P
 
     def _find(self, nodes: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Find c, C and P of nodes: those of nodes without children are computed now."""
+        """Find c, C and P of nodes; compute them now for nodes without children."""
         r = self.variances.shape[1]
         c, C, P = np.empty(len(nodes)), np.empty(len(nodes)), np.empty((len(nodes), r, r))
         inner = self.slot[nodes] >= 0
@@ -352,7 +353,7 @@ class _Sweep:
 
 
 def _round_to_power(squares: FloatArray) -> FloatArray:
-    """Round square roots of numbers to powers of 2; zero remains zero."""
+    """Round square roots of numbers to powers of 2; zero stays zero."""
     exponents = np.frexp(squares)[1] // 2
     return np.where(squares > 0, np.ldexp(1.0, exponents), 0.0)
 
@@ -368,7 +369,7 @@ def _intersect(spaces: list[FloatArray]) -> FloatArray:
     """Find orthonormal rows that span the intersection of the spans of orthonormal rows."""
     intersection = spaces[0]
     for other in spaces[1:]:
-        # A vector is in both spans if and only if the projection on the other one keeps its length.
+        # A vector is in both spans if and only if projecting on the other span keeps its length.
         _, s, basis = np.linalg.svd(intersection @ other.T @ other)
         intersection = np.asarray(basis[: len(s)][s > 1 - 1e-9])
     return intersection

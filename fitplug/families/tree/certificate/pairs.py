@@ -1,18 +1,18 @@
 """The certificate of trees where neighbours replace a record.
 
-A kind of pairs of cells has two dense cells c and c' of one region, and a move D. Its weight is
-phi_D(c, c'), in both orders together if c and c' differ, and the leaves of its cells are any two:
-with pi_c(l), the share of leaf l in the weights of c, they have the weights pi_c(l) pi_c'(l'). A
-kind may also have one dense cell and a move D alone, with the weight chi_D(c): then leaf l has
-pi_c(l), and the cells differ in nothing but the move. Each weight is divided evenly among the cells
-that remain. With the ratio of (H e)'(H e') to |H e|^2 for block A and move D, and the symmetric
-matrices S_D of phi_D, this makes in block A (U17)
+A kind of pairs of cells consists of two dense cells c and c' of one region, and a move D. It has
+the weight phi_D(c, c'), for both orders together if c and c' differ. The leaves of its cells are
+any two: with pi_c(l), the share of leaf l in the weights of c, they have the weights pi_c(l)
+pi_c'(l'). Other kinds consist of one dense cell and a move D alone, with weight chi_D(c): leaf l
+has the share pi_c(l), and the two cells differ only along the move. Within a kind, each weight is
+divided evenly among the remaining cells. With the ratio of (H e)'(H e') to |H e|^2 for block A and
+move D, and the symmetric matrices S_D of phi_D, block A has (U17)
 
     P_A = 2 (diag(kappa_A(c) pi_c) - sum_cc' theta_A(c, c') pi_c pi_c'')
     theta_A = sum_D S_D ratio_A(D)    kappa_A = sum_D S_D 1 + sum_D chi_D (1 - ratio_A(D))
 
 and the weights of all pairs sum to 1 - sum_c phi_0(c, c) sum_l pi_c(l)^2, with phi_0 for the empty
-move, if phi and chi sum to 1. If the unit keeps the tree there is chi alone.
+move, if phi and chi sum to 1. If the unit keeps the tree, there is only chi.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ def upper_pair_mass(structure: TreePairStructure, shares: FloatArray, kinds: Flo
 def part_pairs(
     structure: TreePairStructure, weights: FloatArray, kinds: FloatArray, parts: FloatArray
 ) -> tuple[PartedDensities | None, float]:
-    """Find the densities of pairs by where their paths part, and a bound on their weights' sum.
+    """Find the densities of pairs by the node where their paths part, and bound their total weight.
 
     Args:
         structure: The structure.
-        weights: Those of leaves, shape (leaves,).
+        weights: The weights of the leaves, shape (leaves,).
         kinds: The weights of kinds of pairs, whose sum is 1, shape (kinds,).
-        parts: What of these is below the nodes of each step; more than 1 counts as 1.
+        parts: The share f of these below the nodes of each step; more than 1 counts as 1.
     """
     leaves = weights / weights.sum()
     if not (leaves >= LEAST_MASS).all():
@@ -134,23 +134,23 @@ def part_pairs(
 
 
 def _drop_kinds(structure: TreePairStructure, kinds: FloatArray, is_weighted: BoolArray) -> None:
-    """Set the weights of kinds to zero, in place, whose dense cells have leaves without weight."""
+    """Set the weights of kinds to zero, in place, if a dense cell of theirs has no weight."""
     anywhere, alike = structure.split_kinds(kinds)
     anywhere[:, ~is_weighted[structure.cell_pairs].all(axis=0)] = 0
     alike[:, ~is_weighted] = 0
 
 
 class _Loss(NamedTuple):
-    """What is lost where dense cells of a class have other shares of leaves than each other.
+    """The loss where dense cells of one class have different shares of leaves.
 
-    All weights of pairs are at least a factor squared of those with the shares of the class. In
-    the order of symmetric matrices, the loss is also at most a part of what the leaves of a class
-    have besides their sums, and a part of the sums (Lemma U5).
+    All weights of pairs are at least `least` squared times the weights with the class's shares. In
+    the order of symmetric matrices, the loss is also at most the share `within` of the leaves' part
+    beside the class's sums, plus the share `between` of the sums (Lemma U5).
 
     Attributes:
         least: The factor.
-        within: The first part.
-        between: The second part.
+        within: The share of the leaves' part beside the sums.
+        between: The share of the sums.
     """
 
     least: float
@@ -162,7 +162,7 @@ _NOTHING_LOST = _Loss(1.0, 0.0, 0.0)
 
 
 def _upper_loss(classes: CellClasses, p: FloatArray, theta: FloatArray) -> _Loss:
-    """Bound what is lost by the shares of the classes at the root, for p (leaves, D)."""
+    """Bound the loss from using the shares of the root's classes, for p (leaves, D)."""
     asked = np.flatnonzero(classes.of_cell >= 0)
     if len(asked) == classes.size:
         return _NOTHING_LOST
@@ -172,7 +172,7 @@ def _upper_loss(classes: CellClasses, p: FloatArray, theta: FloatArray) -> _Loss
     parts = np.divide(sums, of_class[member], out=np.zeros_like(sums), where=sums > 0)
     even = parts * merged[:, member]
     ratios = np.divide(counted, even, out=np.ones_like(counted), where=even > 0)
-    # The spread of shares over the root of the class's sum, by dense cell.
+    # For each dense cell, the spread of its shares over the root of the class's sum.
     spread = np.sqrt((even * (ratios - 1) ** 2).sum(axis=0) / np.where(sums > 0, sums, 1.0))
     spread = spread / np.sqrt(np.where(sums > 0, of_class[member], 1.0))
     indicator = (np.arange(classes.size)[:, None] == member).astype(np.float64)
@@ -198,7 +198,7 @@ def _lower_block(
     row_weights: FloatArray,
     parted: PartedDensities | None,
 ) -> float:
-    """Bound the norm of a block from below, without the factor of its profile and of 2.
+    """Bound the norm of a block from below, without the factors of its profile and of 2.
 
     Args:
         structure: The structure.
@@ -206,7 +206,7 @@ def _lower_block(
         shares: pi, the share of each leaf in the weights of each dense cell, shape (leaves, D).
         charges: kappa, shape (D,), and theta by pairs of dense cells, shape (K,).
         row_weights: q / c, near 1 or less, shape (rows,).
-        parted: The densities of pairs by where their paths part, if they depend on it.
+        parted: The densities of pairs by the node where their paths part, if they depend on it.
     """
     kappa, theta = charges
     power, rows = scale_rows(structure, block, row_weights)
@@ -222,14 +222,14 @@ def _lower_block(
     if parted is None:
         lost = _upper_loss(classes, p, spread)
     if totals.count and not len(totals.measured):
-        # Each class is a public total, so that its cells have nothing besides its sum.
+        # Each class is a public total, so nothing is lost of the sums.
         lost = lost._replace(between=0.0)
     is_public = totals.count > 0 and lost.between > 0
     within = lost.within + lost.between
     if is_public or lost.least**2 >= 1 - within:
         factor, lost, within = lost.least, _NOTHING_LOST, 0.0
     weights = BlockWeights(structure, block, p * (1 - within), rows)
-    merged = classes.merge_counts(classes.merge_counts(spread).T)
+    merged = classes.merge_matrices(spread)
     degrees = classes.merge_counts(kappa)
     if weights.last < 0 or not (weights.masses[0] > 0).all():
         return 0.0
@@ -254,7 +254,7 @@ def _lower_parted_norm(
     parted: PartedDensities,
     charges: tuple[int, FloatArray],
 ) -> float:
-    """Bound the norm of a block whose pairs have densities by where their paths part."""
+    """Bound the norm of a block whose densities of pairs depend on where their paths part."""
     structure, (block, kappa) = weights.structure, charges
     assert isinstance(structure, TreePairStructure)
     shift = 2 * parted.error + gamma(structure.cells**2 + 8 * structure.kinds + 64)

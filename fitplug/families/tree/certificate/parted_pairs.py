@@ -1,22 +1,22 @@
-"""The bound of trees whose pairs of cells have weights by where their paths part.
+"""The bound of trees whose pairs of cells have weights that depend on where paths part.
 
-Leaf l has the share pi_l in the weights of every dense cell. A kind of pairs has the density n_v
-where the paths of two leaves part at node v, so that these have the weight n_v pi_l pi_l', and the
-density o_l where both leaves are l. With the least share m_v of a child of v, (U19) of
+Leaf l has the share pi_l in the weights of every dense cell. If the paths of two leaves part at
+node v, a kind of pairs has the density n_v: the leaves have the weight n_v pi_l pi_l'. If both
+leaves are l, it has the density o_l. With m_v the least share of a child of v, (U19) of
 docs/theory/units.md divides the density o_v that v would have as a leaf:
 
     n_v = (1 - f) o_v / (1 - m_v / pi_v)    b_v = f pi_v o_v
     o_j = n_v (1 - m_v / pi_j) + b_v / pi_j     for each child j of v
 
-for a part f from 0 to 1. With these weights the sums below the children of v are, given the sum
-below v, what they are if they were independent with covariances pi_j C_v / t, where
+for a share f from 0 to 1. With these weights and given the sum below v, the sums below its children
+are distributed as if they were independent with covariances pi_j C_v / t, where
 
     C_v = diag(kappa) + theta of (m_v n_v - b_v)
 
-So a sweep upwards treats them as independent, and then changes the covariance that the sum below v
-has before anything is asked from pi_v C_v / t to pi_v C_u / t, for the parent u of v. This adds t /
-pi_v (C_u^-1 - C_v^-1) to the precision. As this is indefinite, precisions are enclosed: that of a
-node is within a (P P')^-1 of (P P')^-1, for a matrix P of floats and a small number a.
+So a sweep upwards treats them as independent, and then changes the prior covariance of the sum
+below v from pi_v C_v / t to pi_v C_u / t, for the parent u of v. This adds t / pi_v (C_u^-1 -
+C_v^-1) to the precision. As this term is indefinite, precisions are enclosed: a node's precision is
+within a (P P')^-1 of (P P')^-1, for a matrix P of floats and a small number a.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 _MOST_NUMBERS = 2_000_000
-"""Most entries of the stacks of a node's children."""
+"""The most entries in stacks of nodes' children."""
 
 
 class PartedDensities(NamedTuple):
     """The densities of all kinds of pairs.
 
     Attributes:
-        leaves: pi of the leaves, together where they are identical, shape (leaves,).
-        shares: pi of each node, and of each of the identical leaves of one, shape (N,).
+        leaves: pi of the leaves, summed over identical ones, shape (leaves,).
+        shares: pi of each node, for one of any identical leaves, shape (N,).
         changes: m_v n_v - b_v of the parents of each step, shape (b, moves, K) each.
         alone: The weight of pairs of a cell with itself.
         error: A bound on the errors of pi_v n_v and of the changes, relative to the weights of
-            their kinds, and on that of `alone`.
+            their kinds, and on the error of `alone`.
     """
 
     leaves: FloatArray
@@ -98,35 +98,36 @@ def build_covariances(
     densities: PartedDensities,
     shift: float = 0.0,
 ) -> list[FloatArray]:
-    """Build C of the parents of each step that a block asks for, shape (b, r, r) each.
+    """Build C of the parents of each step that a block uses, shape (b, r, r) each.
 
     Args:
         structure: The structure.
         block: The block.
-        kappa: Of each dense cell, shape (D,).
+        kappa: kappa of each dense cell, shape (D,).
         densities: The densities of pairs.
-        shift: The part of kappa that is taken off.
+        shift: The share of kappa that is subtracted.
     """
     classes = structure.classes[block]
-    merge, last = classes[0].merge_counts, max(d for d, one in enumerate(classes) if one.size)
-    degrees = np.diag(merge(kappa) * (1 - shift))
+    last = max(d for d, one in enumerate(classes) if one.size)
+    degrees = np.diag(classes[0].merge_counts(kappa) * (1 - shift))
     covariances = []
     for step, change in zip(structure.tree.steps, densities.changes, strict=True):
         if step.depth <= last:
             by_pair = np.tensordot(change, structure.move_ratios[block], (1, 0))
             theta = np.stack([structure.unfold_pairs(one) for one in by_pair])
-            covariances.append(degrees + merge(merge(theta).swapaxes(1, 2)))
+            covariances.append(degrees + classes[0].merge_matrices(theta))
     return covariances
 
 
 @dataclass(frozen=True, eq=False)
 class LowestTotals:
-    """Nodes of the last depth, of which only the total of some classes is asked.
+    """Nodes of the last depth, where queries use only the total of some classes.
 
     Attributes:
-        tree: Their order and what is asked of them; the top nodes are their parents.
-        shares: pi of each of the identical nodes at each position of `tree`, shape (n,).
-        variances: Of the total below each parent, at most what C says, over pi, shape (tops,).
+        tree: The nodes and their measurements; the top nodes are their parents.
+        shares: pi of one of the identical nodes at each position of `tree`, shape (n,).
+        variances: The variance of the total below each parent over pi, at most that of C, shape
+            (tops,).
         rounding: A bound on the relative errors of the shares and precisions.
     """
 
@@ -141,11 +142,11 @@ class LowestTotals:
         return 8 * self.rounding + 2 * gamma(self.tree.order.roundings + 64)
 
     def sweep(self, t: float) -> tuple[FloatArray, float, float]:
-        """Find with what precision the total below each parent is known.
+        """Compute the precision with which the nodes determine the total below each parent.
 
         Returns:
-            The precisions, shape (tops,), the sum of the logarithms that the nodes add, less those
-            of what their parents know, and a bound on the error of the sum.
+            The precisions, shape (tops,), the sum of the nodes' logarithms minus those of the
+            parents' knowledge, and a bound on the error of this sum.
         """
         order, precisions = self.tree.order, self.tree.precisions
         known, total, sizes = np.zeros(order.tops), 0.0, 0.0
@@ -168,7 +169,7 @@ class LowestTotals:
 
 
 def find_lowest_totals(structure: TreePairStructure, block: int) -> int:
-    """Find the depth of the nodes of which only a total is asked: the last one, or one below it."""
+    """Find the depth from which queries use only a total: the block's last depth, or one more."""
     classes, tree = structure.classes[block], structure.tree
     last = max(d for d, one in enumerate(classes) if one.size)
     parents = [step.parents for step in tree.steps if step.depth == last]
@@ -178,15 +179,15 @@ def find_lowest_totals(structure: TreePairStructure, block: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PartedTree:
-    """A block, where the children of each node have covariances of their own.
+    """A block in which the children of each node have an individual covariance.
 
     Attributes:
-        tree: The nodes and what is asked of them.
+        tree: The nodes and their measurements.
         shares: pi of each of the identical nodes at each position, shape (n,).
         factors: X of the parents of each step, with C^-1 = X'X, shape (b, r, r) each.
-        sums: The variances that the sums of the classes over all leaves have in the end, (r,).
+        sums: The final variances of the classes' sums over all leaves, shape (r,).
         rounding: A bound on the relative errors of the shares.
-        lowest: What is below, of which only totals are asked.
+        lowest: The nodes below, where queries use only totals.
     """
 
     tree: DenseTree
@@ -203,8 +204,8 @@ class PartedTree:
             poles: t, shape (P,).
 
         Returns:
-            The bounds, shape (P,), minus infinity where nothing is proven, and what is known of the
-            root at each pole.
+            The bounds, shape (P,), minus infinity where nothing is proven, and the root's posterior
+            at each pole.
         """
         with np.errstate(all="ignore"):
             swept = [self._sweep(t) for t in poles.tolist()]
@@ -221,7 +222,7 @@ class PartedTree:
         for step in tree.steps:
             at = slot[step.children]
             above[at[at >= 0]] = np.broadcast_to(slot[step.parents, None], at.shape)[at >= 0]
-        # The last target is that of the root.
+        # The last target is the root's.
         targets = np.concatenate([X, np.diag(1 / np.sqrt(self.sums))[None]])
         P, a = np.empty((len(inner), r, r)), np.empty(len(inner))
         known, total, lost, size = np.zeros(n), 0.0, 0.0, 0.0
@@ -271,19 +272,19 @@ class PartedTree:
         known: FloatArray,
         change: tuple[FloatArray, FloatArray, FloatArray, FloatArray] | None,
     ) -> tuple[FloatArray, FloatArray, float, float]:
-        """Update nodes whose precision is within `off` Z Z' of Z Z' before they are measured.
+        """Update nodes, whose precision is within `off` Z Z' of Z Z', by their measurements.
 
         Args:
-            nodes: Their positions, shape (b,).
+            nodes: The positions of the nodes, shape (b,).
             Zt: Z', shape (b, r, r).
-            off: Shape (b,).
-            known: With what precision the total below each position is known, shape (n,).
-            change: G and H, where G'G - H'H is what is added to the precision, and the matrices of
-                which they are multiples; shape (b, r, r) each.
+            off: The relative distance of the precisions from Z Z', shape (b,).
+            known: The precision with which the total below each position is known, shape (n,).
+            change: G and H, where G'G - H'H is added to the precision, and the matrices of which
+                they are multiples; shape (b, r, r) each.
 
         Returns:
-            P and a of the nodes, shape (b, r, r) and (b,), the sum of the lower bounds on their
-            logarithms, and the sum of the sizes of all logarithms.
+            P and a of the nodes, shapes (b, r, r) and (b,), the sum of the lower bounds on their
+            logarithms, and the sum of the absolute values of all logarithms.
         """
         tree, r = self.tree, Zt.shape[1]
         P, a = np.zeros_like(Zt), np.full(len(nodes), np.inf)
@@ -342,7 +343,7 @@ def factor_covariances(stack: FloatArray) -> tuple[FloatArray, float] | None:
     except np.linalg.LinAlgError:
         return None
     r = stack.shape[1]
-    # X C X' is c I at least.
+    # X C X' is at least c I.
     product = X @ stack @ X.swapaxes(1, 2) - np.eye(r)
     reach = np.abs(X) @ np.abs(stack) @ np.abs(X).swapaxes(1, 2)
     off = np.sqrt((product**2).sum(axis=(1, 2))) + gamma(2 * r + 8) * np.sqrt(

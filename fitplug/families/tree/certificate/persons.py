@@ -1,23 +1,23 @@
 """Certificates of trees for persons with several records (docs/theory/persons.md).
 
-**Periods that are symmetric** (Theorem N4). The dual weights are p of the leaves and dense cells,
-and a weight for each kind of persons (`fitplug.families.tree.shape.persons`). In block A these
-persons have the moment P_A, and the bound is the sum of the norms of the blocks with P_A in the
-place of diag(w_A p). Where a block has one class of dense cells, one sweep finds the norm, from
-below (`ScalarTree`). Elsewhere P_A is at least a multiple a of diag(p), or of what is left of
-diag(p) when the sum of each dense cell is known. This costs the norm no more than what the queries
-measure of these sums, since | |F (I - U U')|_* - |F|_* | <= |F U|_*.
+**Symmetric periods** (Theorem N4). The dual weights are p of the leaves and dense cells, and a
+weight for each kind of persons (`fitplug.families.tree.shape.persons`). In block A these persons
+have the moment P_A, and the bound is the sum of the blocks' norms with P_A instead of diag(w_A p).
+If a block has one class of dense cells, one sweep gives a lower bound on the norm (`ScalarTree`).
+Otherwise P_A is at least a multiple a of diag(p), or of diag(p) conditional on the sum of each
+dense cell. Conditioning lowers the norm by at most the queries' norm on these sums, since | |F (I -
+U U')|_* - |F|_* | <= |F U|_*.
 
-**Periods that are dense cells** (Theorem N5). p has weights of the leaves, and then omega_v of
-differences v over the dense cells. Records of one label are in one leaf, and each of these leaves
-is drawn by the weights p. In block A these persons have the moment M (x) diag(p) below the root,
-where M = sum omega_v M_A(v) counts pairs of records in one leaf alone, and M_0 at the root, which
-counts all pairs. With M = F F' and M_0 = M, the norm of the block is the norm of a tree whose nodes
-have as many independent variables as F has columns, each with the weights p, of which the queries N
-F are asked. At the root M_0 is bounded from below by F R R' F', so that the root's variables have
-the covariance R R' times the sum of p (`RootPrior`). F is turned so that its first column alone is
-measured where only the total of the classes is asked. What rounding makes of F, R and N F is
-bounded after the fact.
+**Periods as dense cells** (Theorem N5). The dual weights are p of the leaves, followed by omega_v
+of differences v over the dense cells. Records with the same label are in one leaf, and each of
+these leaves is drawn with weights p. In block A these persons have the moment M (x) diag(p) below
+the root, where M = sum omega_v M_A(v) counts only pairs of records in one leaf, and M_0 at the
+root, which counts all pairs. With M = F F' and M_0 = M, the norm of the block is the norm of a tree
+whose nodes have one independent variable for each column of F, each with the weights p, and the
+queries N F. At the root, M_0 is bounded from below by F R R' F', so the root's variables have the
+covariance R R' times the sum of p (`RootPrior`). F is rotated so that only its first column is
+measured where queries use only the total of the classes. The rounding of F, R and N F is bounded a
+posteriori.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.certify import scale_weights
+from fitplug.certify import check_weights, scale_weights
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.blocks.certificate import factor_moment, sum_moments, upper_residual
@@ -47,7 +47,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
 from fitplug.workload import CellClasses
 
 _LEAST_SQUARE = 1e-13
-"""Columns of F are left out if their squared norm is smaller, relative to the largest."""
+"""Columns of F with a smaller squared norm, relative to the largest, are left out."""
 
 
 class PersonTreeCertifier(TreeCertifier):
@@ -61,9 +61,7 @@ class PersonTreeCertifier(TreeCertifier):
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, PersonTreeStructure)
-        if duals.p.shape != (structure.differences,):
-            count = structure.differences
-            raise ValueError(f"dual weights p must be {count} finite numbers >= 0")
+        check_weights("p", duals.p, structure.differences)
         places = structure.profile_size if structure.sets is None else len(structure.tree.leaves)
         p = scale_weights("p", duals.p[:places], places)
         of_kinds = scale_weights("p", duals.p[places:], len(duals.p) - places)
@@ -106,7 +104,7 @@ def _lower_kinds_norm(
     scales *= 1 - gamma(len(of_kinds) + 8)
     root = math.sqrt(float(structure.subsets.profile_multiples[block]))
     if structure.cells > 1:
-        # All weights below the root are at least those of the last depth, or equal to them.
+        # All weights below the root are at least those of the last depth.
         full = lower_block_norm(structure, block, p, row_weights)
         least, deepest = float(scales.min()), float(scales[-1])
         known = 0.0
@@ -125,10 +123,10 @@ def _upper_known_norm(
     p: FloatArray,
     row_weights: FloatArray,
 ) -> float:
-    """Bound what is measured of the sums of dense cells, |F U|_*, from above.
+    """Bound the queries' norm on the sums of dense cells, |F U|_*, from above.
 
-    U has a column (p_c / mass of p_c)^1/2 for each dense cell c: its norm is the square root of
-    p_c' Q p_c over the mass.
+    U has a column (p_c / mass of p_c)^1/2 for each dense cell c, and |F U| of this column is the
+    square root of p_c' Q p_c over the mass.
 
     Args:
         structure: The structure.
@@ -145,7 +143,7 @@ def _upper_known_norm(
             nodes = part.level.nodes
             weights = part.multiple * row_weights[part.rows].reshape(len(nodes), -1)
             reached = masses[nodes, cell, None] * np.abs(part.matrix[:, cell])
-            # Each of m identical leaves has one m-th of the mass, and of the weights.
+            # Each of m identical leaves has 1 / m of the mass and of the weights.
             counts = tree.multiplicities[nodes].astype(np.float64)[:, None]
             square += float((weights * (reached / counts) ** 2).sum())
             operations += len(part.matrix)
@@ -156,15 +154,15 @@ def _upper_known_norm(
 
 @dataclass(frozen=True, eq=False)
 class LeafMoment:
-    """The moment of a block over the classes of dense cells that it tells apart at the root.
+    """The moment of a block over the classes of dense cells that it distinguishes at the root.
 
     Attributes:
         factor: F, shape (r, n).
-        root: R, shape (n, n); None where it is the identity.
+        root: R, shape (n, n); None for the identity.
         excess: F F' is at most M + excess I, and F R R' F' at most M_0 + excess I, in the order of
             symmetric matrices.
-        total: The norm of what F makes of the total that is asked alone below some depth: the norm
-            of F's first column; 0 if there is no such depth.
+        total: The norm of the row that F gives for the total, where queries below some depth use
+            only the total; 0 if there is no such depth.
     """
 
     factor: FloatArray
@@ -174,13 +172,13 @@ class LeafMoment:
 
 
 class LeafWeights(BlockWeights):
-    """The weights of a block for persons in one leaf.
+    """The weights of a block for persons whose records share a leaf.
 
     Args:
         structure: The structure.
-        block: The block, which asks for something.
+        block: The block, which has some queries.
         moment: The moment of its dense cells.
-        p: Weights of leaves, shape (leaves,).
+        p: Weights of the leaves, shape (leaves,).
         row_weights: q / c, shape (rows,).
     """
 
@@ -214,10 +212,10 @@ class LeafWeights(BlockWeights):
         )
 
     def upper_error(self) -> float:
-        """Bound the norm of what rounding adds to the queries, from above.
+        """Bound the norm of the rounding errors of the queries from above.
 
-        A row that is wrong by the vector d at a node of weight p adds no more than |d| times the
-        root of p and its weight.
+        A row with the error d at a node of weight p adds at most |d| times the root of p and its
+        weight.
         """
         lost = 0.0
         F = self.moment.factor
@@ -232,7 +230,7 @@ class LeafWeights(BlockWeights):
         return lost * math.sqrt(self.most) * (1 + 2 * self.rounding)
 
     def find_root_prior(self) -> RootPrior | None:
-        """Find the covariance of the root's variables; None if the weights give it."""
+        """Find the covariance of the root's variables; None if it is that of the weights."""
         R = self.moment.root
         if R is None:
             return None
@@ -242,7 +240,7 @@ class LeafWeights(BlockWeights):
 
     @property
     def most(self) -> float:
-        """No less than the factor by which the root's moment raises the largest eigenvalue."""
+        """An upper bound on the factor by which the root's moment raises the largest eigenvalue."""
         R = self.moment.root
         if R is None:
             return 1.0
@@ -255,7 +253,7 @@ class LeafWeights(BlockWeights):
         return super()._sum_precisions(classes) * self.moment.total**2
 
     def _find_coefficients(self, part: GroupPart) -> FloatArray:
-        """Find the multiple of the total that each row is, where only the total is asked."""
+        """Find each row's multiple of the total, where queries use only the total."""
         classes = self.classes[find_total_depth(self.classes)]
         return np.asarray(part.matrix[:, classes.first[0]])
 
@@ -271,17 +269,17 @@ def lower_leaf_norm(
 
     Args:
         structure: The structure, whose periods are dense cells.
-        sets: Differences over the dense cells, any number of them.
-        of_sets: The weight of each, shape (v,).
+        sets: Any differences over the dense cells.
+        of_sets: The weight of each difference, shape (v,).
         p: Weights of leaves, near 1 or less, shape (leaves,).
         row_weights: q / c, near 1 or less, shape (rows,).
 
     Returns:
-        The bound, and the sum of the weights of the differences for which it is one: single records
-        have some weight more, which covers rounding.
+        The bound, and the total weight of the differences for which it holds: it includes extra
+        weight on single records, which covers rounding.
 
     Raises:
-        ValueError: If the differences are not those of a person.
+        ValueError: If a person cannot have these differences.
     """
     sets.check_form(structure.person)
     norm, cover = 0.0, 0.0
@@ -291,7 +289,7 @@ def lower_leaf_norm(
         moment = find_leaf_moment(structure, block, attributes, sets, of_sets)
         if not moment.factor.size:
             continue
-        # A record with itself has w_A.
+        # The moment of a record with itself is w_A.
         cover = max(cover, moment.excess / float(structure.subsets.profile_multiples[block]))
         power, rows = scale_rows(structure, block, row_weights)
         weights = LeafWeights(structure, block, moment, p, rows)
@@ -309,7 +307,7 @@ def find_leaf_moment(
     sets: RecordSets,
     of_sets: FloatArray,
 ) -> LeafMoment:
-    """Find the moment of a block over the classes of dense cells at the root."""
+    """Compute the moment of a block over the classes of dense cells at the root."""
     classes = structure.classes[block]
     sizes = (*structure.person.sizes[:-1], math.inf)
     (root, error), (moment, other) = (
@@ -327,7 +325,7 @@ def find_leaf_moment(
         towards = members @ F
         total = float(np.sqrt(towards @ towards))
         if total > 0:
-            # A reflection that takes this to the first axis.
+            # A reflection that maps this to the first axis.
             towards[0] += math.copysign(total, towards[0])
             F = F - 2 * np.outer(F @ towards, towards) / (towards @ towards)
             F[:, 0] *= math.copysign(1.0, float(members @ F[:, 0]))
@@ -341,9 +339,9 @@ def _merge_classes(
 ) -> tuple[FloatArray, float]:
     """Sum a moment (D, D) by classes, (r, r), and bound the rounding error in the 2-norm.
 
-    Sums by class of a matrix of norm e are at most e times the sums of the identity.
+    Class sums of a matrix of norm e are at most e times the class sums of the identity.
     """
-    merged = classes.merge_counts(classes.merge_counts(moment).T)
+    merged = classes.merge_matrices(moment)
     rounding = 2 * gamma(2 * len(moment)) * float(np.abs(moment).sum())
     return (merged + merged.T) / 2, error + rounding
 
@@ -351,7 +349,7 @@ def _merge_classes(
 def _factor_root(
     root: FloatArray, moment: FloatArray, F: FloatArray
 ) -> tuple[FloatArray | None, float]:
-    """Find R so that F R R' F' is M_0, nearly.
+    """Find R such that F R R' F' is nearly M_0.
 
     Args:
         root: M_0, shape (r, r).
@@ -359,8 +357,8 @@ def _factor_root(
         F: Shape (r, n).
 
     Returns:
-        R, shape (n, n), or None if M_0 is M; and by how much the product may be above M_0, relative
-        to the identity.
+        R, shape (n, n), or None if M_0 is M; and the multiple of the identity by which the product
+        may exceed M_0.
     """
     if np.array_equal(root, moment):
         return None, upper_residual(root, F)
@@ -376,6 +374,6 @@ def _factor_root(
 
 
 def find_total_depth(classes: tuple[CellClasses, ...]) -> int:
-    """Find the first depth at and below which only a total is asked; else the number of depths."""
+    """Find the first depth from which queries use only a total; else the number of depths."""
     sizes = [one.size for one in classes]
     return sizes.index(1) if 1 in sizes else len(sizes)

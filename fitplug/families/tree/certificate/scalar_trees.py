@@ -1,18 +1,18 @@
-"""Determinants of trees on which each node has one number, from below, by one sweep upwards.
+"""Lower bounds on determinants of trees with one number per node, by one sweep upwards.
 
-On the leaves i there are independent Gaussian variables of variance p_i / t, and each node v is
-measured with precision w_v >= 0. Then log det(I + N / t) for N = D^1/2 (sum_v w_v 1_v 1_v') D^1/2,
-D = diag(p), is the sum over the nodes of log(1 + w_v V0_v), with (docs/theory/trees.md, (T6))
+The leaves i have independent Gaussian variables of variance p_i / t, and each node v is measured
+with precision w_v >= 0. Then log det(I + N / t) for N = D^1/2 (sum_v w_v 1_v 1_v') D^1/2, D =
+diag(p), is the sum over the nodes of log(1 + w_v V0_v), with (docs/theory/trees.md, (T6))
 
     V0_v = p_v / t at a leaf, else the sum of V over the children      V_v = V0_v / (1 + w_v V0_v)
 
 All numbers are positive and nothing is subtracted, so every result has a small relative error,
-which is counted in units of the last place: an increasing function of V0 that grows no faster than
-V0 does not increase its relative error. Neither a solver nor LAPACK is involved.
+counted in units in the last place: an increasing function of V0 that grows no faster than V0 does
+not increase its relative error. Neither a solver nor LAPACK is involved.
 
-Persons with several records count the nodes of depth d a_d times as much as one record does. Then
-the leaves have the variances a_L p_i / t, and what node v shares is one more measurement of it
-(docs/theory/persons.md, (N13)).
+For persons with several records, nodes of depth d count a_d times as much as for one record. Then
+the leaves have the variances a_L p_i / t, and what the records share at node v acts as one more
+measurement of it (docs/theory/persons.md, (N13)).
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from fitplug.families.tree.shape.node_tree import NodeTree
 from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
 
 LOGARITHM = 256
-"""More units in the last place than the error of `numpy.log1p` has: libraries state at most 4."""
+"""A bound on the error of `numpy.log1p` in units in the last place; libraries state at most 4."""
 
 LEAST_MASS, LEAST_PRECISION = 2.0**-200, 2.0**-300
-"""Smaller numbers, which nothing depends on, count as zero: so no result is subnormal."""
+"""Smaller numbers are negligible and count as zero, so that no result is subnormal."""
 
 
 @dataclass(frozen=True, eq=False)
 class SweepStep:
-    """Nodes of a sweep with equally many children, and these.
+    """Nodes of a sweep with equally many children, and their children.
 
     Attributes:
         parents: Positions of the parents, shape (b,).
-        children: Positions of the children in C order of (k, b), the same child of each parent
-            after another.
-        k: The number of the children of each.
-        counts: How many identical nodes each child stands for, shape (b, 1), if k is 1.
+        children: Positions of the children, in C order of (k, b): first the first child of each
+            parent.
+        k: The number of children of each parent.
+        counts: The number of identical nodes that each child stands for, shape (b, 1), if k is 1;
+            else None.
     """
 
     parents: IntArray
@@ -54,15 +55,16 @@ class SweepStep:
 
 @dataclass(frozen=True, eq=False)
 class SweepOrder:
-    """The nodes from some top nodes down to a depth, each step's children next to each other.
+    """The nodes from some top nodes down to a depth, with each step's children consecutive.
 
     Attributes:
         nodes: The node at each position, shape (n,). The top nodes come first.
         tops: The number of top nodes.
         steps: The steps, from the top nodes downwards.
-        multiplicities: How many identical nodes each position stands for, shape (n,).
+        multiplicities: The number of identical nodes that each position stands for, shape (n,).
         depths: The depth of the node at each position, shape (n,).
-        roundings: No fewer than the roundings, one after another, that lead to V0 of a top node.
+        roundings: An upper bound on the number of successive roundings that lead to V0 of a top
+            node.
     """
 
     nodes: IntArray
@@ -79,7 +81,7 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
     Args:
         tree: The tree.
         tops: The top nodes, shape (tops,).
-        first: The depth of the children to begin with: nodes above it are top nodes.
+        first: The depth of the first children; nodes above it are top nodes.
         last: The depth of the last children.
 
     Returns:
@@ -101,7 +103,7 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
         nodes.append(children)
         size += len(children)
     order = np.concatenate(nodes)
-    # The roundings of p_v / t, where p_v is one of the numbers given.
+    # The roundings of p_v / t, where p_v is given.
     roundings = np.full(size, 3, dtype=np.int64)
     for one in reversed(steps):
         below = roundings[one.children].reshape(one.k, -1).max(axis=0)
@@ -113,11 +115,11 @@ def order_nodes(tree: NodeTree, tops: IntArray, first: int, last: int) -> SweepO
 
 @dataclass(frozen=True, eq=False)
 class RootPosterior:
-    """What a sweep proves of the covariance V of the root: c P P' <= V, and B'B / C <= V^-1.
+    """Proven bounds on the covariance V of the root: c P P' <= V, and B'B / C <= V^-1.
 
     Attributes:
         least: c, at most 1.
-        diagonal: Of P, which is triangular, shape (r,).
+        diagonal: The diagonal of the triangular P, shape (r,).
         largest: C, at least 1, or infinite.
         information: B, shape (m, r).
     """
@@ -134,9 +136,9 @@ class ScalarTree:
 
     Attributes:
         order: The nodes.
-        masses: p_v of each of the identical nodes at each position, shape (n,).
-        precisions: w_v of each of these, shape (n,).
-        scales: a_d of each depth, at least 0, shape (depths,): where one is 0, so are those above.
+        masses: p_v of one of the identical nodes at each position, shape (n,).
+        precisions: w_v of one of these, shape (n,).
+        scales: a_d of each depth, at least 0, shape (depths,); if one is 0, so are those above.
             None for 1.
     """
 
@@ -152,8 +154,8 @@ class ScalarTree:
             poles: t, shape (P,).
 
         Returns:
-            The bounds, shape (P,), and what is known of the root at each pole; nothing of the
-            information where its masses are zero.
+            The bounds, shape (P,), and the root's posterior at each pole, with zero information if
+            its mass is zero.
         """
         bounds, V = self.sweep(poles)
         error = 2 * self.error + gamma(16)
@@ -196,7 +198,7 @@ class ScalarTree:
             V[step.parents] = prior
         top = self._update(V, slice(0, order.tops), total)
         relative = self.error + gamma(len(V) + LOGARITHM)
-        # Each logarithm of e is wrong by the relative error of e.
+        # Each logarithm of e has the relative error of e as its absolute error.
         parents = sum(float(order.multiplicities[step.parents].sum()) for step in order.steps)
         absolute = 0.0 if self.scales is None else self.error * self._growth * parents
         lost = relative * (total + sizes) + absolute
@@ -204,7 +206,7 @@ class ScalarTree:
 
     @property
     def error(self) -> float:
-        """A bound on the relative error of V, for the masses, precisions and scales as they are."""
+        """A bound on the relative error of V, for exact masses, precisions and scales."""
         if self.scales is None:
             return gamma(self.order.roundings + 3)
         return 2 * self._growth * gamma(self.order.roundings + 16 * (len(self.scales) + 2))
@@ -214,7 +216,7 @@ class ScalarTree:
         """tr N, not rounded outwards."""
         variances, order = self._variances.copy(), self.order
         if self.scales is not None:
-            # A node v has the variance a_d p_v, and what the nodes u above it share, p_v^2 / p_u.
+            # A node v has the variance a_d p_v, plus a share p_v^2 / p_u from the nodes u above it.
             shares = np.zeros(len(variances))
             for step in order.steps:
                 change = self._scales[step.parents] - self._scales[step.children][0]
@@ -234,29 +236,29 @@ class ScalarTree:
 
     @cached_property
     def _variances(self) -> FloatArray:
-        """a_d p_v of each of the identical nodes at each position, shape (n,)."""
+        """a_d p_v of one of the identical nodes at each position, shape (n,)."""
         return self.masses if self.scales is None else self._scales * self.masses
 
     @cached_property
     def _growth(self) -> float:
-        """No less than the factor by which relative errors grow along a path."""
+        """An upper bound on the growth of relative errors along a path."""
         assert self.scales is not None
         ratios = (a / b for a, b in itertools.pairwise(self.scales.tolist()) if b > 0)
         return math.prod(max(1.0, ratio) for ratio in ratios) * (1 + gamma(64))
 
     def _compare_scales(self, step: SweepStep) -> tuple[float, float]:
-        """Find a_d of the children of a step, and a_d of their parents over it."""
+        """Find a_d of the children of a step, and the ratio of their parents' a_d to it."""
         if self.scales is None:
             return 1.0, 1.0
         scale = float(self._scales[step.children][0])
-        # Where nothing is left below a node, nothing is left of it.
+        # If the scale below a node is 0, so is the node's.
         return scale, float(self._scales[step.parents[0]]) / scale if scale > 0 else 1.0
 
     def count_ranks(self) -> tuple[float, BoolArray]:
-        """Count the rank of N, and find the top nodes whose sums follow from queries below them.
+        """Count the rank of N, and find the top nodes whose sums the queries below determine.
 
         Returns:
-            The rank, for all masses that are not zero, and whether each top node is one, (tops,).
+            The rank if all non-zero masses count, and whether each top node is determined, (tops,).
         """
         order = self.order
         is_determined = np.ones(len(self.masses), dtype=bool)
@@ -275,14 +277,14 @@ class ScalarTree:
 
     @property
     def rank(self) -> float:
-        """The rank of N, for all masses that are not zero."""
+        """The rank of N."""
         return self.count_ranks()[0]
 
     def upper_eigenvalue(self, above: FloatArray | float = 0.0) -> float:
-        """Bound the largest eigenvalue of N from above, but for rounding.
+        """Bound the largest eigenvalue of N from above, up to rounding.
 
         Args:
-            above: What to add for each top node, shape (tops,).
+            above: The sum over the nodes above each top node, shape (tops,).
 
         Returns:
             The largest sum of w_v a p_v over the nodes of a path, with the largest scale a.
@@ -296,7 +298,7 @@ class ScalarTree:
         return float(sums.max(initial=0.0))
 
     def _update(self, V: FloatArray, at: slice, total: FloatArray) -> FloatArray:
-        """Update V0 of some nodes to V, and add up their logarithms."""
+        """Update V0 of some nodes to V, and add their logarithms to the total."""
         prior = V[at]
         x = self.precisions[at, None] * prior
         below = prior / (1 + x)
@@ -305,12 +307,12 @@ class ScalarTree:
 
 
 def build_scalar_tree(order: SweepOrder, masses: FloatArray, precisions: FloatArray) -> ScalarTree:
-    """Build a tree from what its nodes stand for together.
+    """Build a tree from sums over the identical nodes at each position.
 
     Args:
         order: The nodes.
-        masses: By position, the sum of p over the leaves below all nodes that it stands for.
-        precisions: By position, w_v of each of them.
+        masses: By position, the sum of p over the leaves below all of its identical nodes.
+        precisions: By position, w_v of one of the identical nodes.
 
     Returns:
         The tree; its masses are rounded by one unit in the last place.

@@ -1,22 +1,22 @@
-"""Certificates of trees: the nuclear norm of each block, from below, by sweeps over its nodes.
+"""Certificates of trees: lower bounds on each block's nuclear norm, by sweeps over its nodes.
 
-The norm of a block is tr N^1/2. The determinants of N + t I cost one sweep over the tree
-(docs/theory/trees.md, (T6)), of numbers where the block has one class of dense cells, and of
-matrices where it has more (`fitplug.families.tree.certificate.scalar_trees`,
+The norm of a block is tr N^1/2. A determinant of N + t I takes one sweep over the tree
+(docs/theory/trees.md, (T6)), with numbers if the block has one class of dense cells, and with
+matrices if it has more (`fitplug.families.tree.certificate.scalar_trees`,
 `fitplug.families.tree.certificate.dense_trees`). A quadrature takes the trace of the square root
 from them (`fitplug.certify.quadratures`).
 
-Where leaves move against each other (docs/theory/units.md), the root has another covariance.
-The sums z of a block's r classes of dense cells over all leaves have the covariance S / t in the
-place of diag(s) / t, where s is the sum of the leaves' weights, and given z the leaves are as they
-were. If V is the covariance of z given all that is asked, with diag(s) / t, the determinant is
-multiplied by (U18)
+If records move between leaves (docs/theory/units.md), the root has a different covariance. The sums
+z of a block's r classes of dense cells over all leaves have the covariance S / t instead of diag(s)
+/ t, where s is the sum of the leaves' weights; given z, the leaves are distributed as before. If V
+is the covariance of z given all measurements, with diag(s) / t, the determinant is multiplied by
+(U18)
 
     det(M) det(I + S J / t)    M = t diag(s)^-1/2 V diag(s)^-1/2    J = V^-1 - t diag(s)^-1
 
 It increases with S. For a factor R R' <= S, and with c P P' <= V and B'B / C <= V^-1, it is at
-least c^r det(P)^2 det(t / s) det(Q) with Q = I + (B R)'(B R) / (C t) - R'diag(s)^-1 R. Totals that
-are public have no variance: they are linear combinations of z on which S is zero.
+least c^r det(P)^2 det(t / s) det(Q) with Q = I + (B R)'(B R) / (C t) - R'diag(s)^-1 R. Public
+totals have no variance: they are linear combinations of z on which S is zero.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from fitplug.numeric import FloatArray, gamma
 
 @dataclass(frozen=True, eq=False)
 class RootPrior:
-    """The covariance of the sums of classes over all leaves, from below.
+    """A lower bound on the covariance of the sums of classes over all leaves.
 
     Attributes:
         sums: s, shape (r,), positive.
         rounding: A bound on the relative error of s.
-        reduction: G, shape (r, n): the classes of a public total sum to zero.
+        reduction: G, shape (r, n), whose columns sum to zero over the classes of a public total.
         factor: F, shape (n, n), with R = G F.
     """
 
@@ -61,18 +61,18 @@ def build_root_prior(
     lowered: float,
     roundings: int,
 ) -> RootPrior | None:
-    """Find a factor of S = diag(degrees) - theta, less what is lost, from below.
+    """Find a lower bound R R' on S = diag(degrees) - theta minus losses.
 
-    A Cholesky factor of the computed matrix is a factor of S if the diagonal is lowered by enough,
-    as in (U7).
+    A Cholesky factor of the computed matrix is such an R if the diagonal is lowered by enough, as
+    in (U7).
 
     Args:
         sums: s (r,) and a bound on its relative error.
-        covariance: The degrees, shape (r,), and theta, shape (r, r), whose absolute values, and
-            those of all terms that are summed to it, sum to the degrees at most.
-        totals: The totals that are public.
-        lowered: The part of the degrees that is taken off the diagonal.
-        roundings: The roundings that led to the degrees and to theta.
+        covariance: The degrees, shape (r,), and theta, shape (r, r). The row sums of the absolute
+            values of all terms of theta are at most the degrees.
+        totals: The public totals.
+        lowered: The share of the degrees to subtract from the diagonal.
+        roundings: The number of roundings in the degrees and theta.
 
     Returns:
         The prior; None if there is no such factor.
@@ -92,7 +92,7 @@ def build_root_prior(
 def add_gains(
     bounds: FloatArray, roots: Sequence[RootPosterior], prior: RootPrior, poles: FloatArray
 ) -> FloatArray:
-    """Add the logarithms of what the determinants are multiplied by; zero where none is proven."""
+    """Add the logarithms of the determinants' factors; zero where nothing is proven."""
     with np.errstate(all="ignore"):
         gains = [_lower_gain(root, prior, t) for root, t in zip(roots, poles.tolist(), strict=True)]
         total = bounds + np.array(gains)
@@ -111,8 +111,8 @@ def _lower_gain(root: RootPosterior, prior: RootPrior, t: float) -> float:
     below += r * (np.log(min(root.least, 1.0)) - prior.rounding - gamma(LOGARITHM))
     if not n:
         return below
-    # An entry of B R is wrong by gamma |B||G||F|, so that products of two columns of Q are wrong by
-    # no more than the products of their sizes, and these are at most diag(n sizes^2).
+    # An entry of B R has an error of gamma |B||G||F|, so products of two columns in Q have errors
+    # of at most the products of their sizes, which are at most diag(n sizes^2).
     product = root.information @ prior.reduction @ prior.factor
     reach = np.abs(root.information) @ np.abs(prior.reduction) @ np.abs(prior.factor)
     scaled = prior.reduction @ prior.factor / np.sqrt(prior.sums)[:, None]
@@ -131,16 +131,16 @@ def _lower_gain(root: RootPosterior, prior: RootPrior, t: float) -> float:
 
 
 TOLERANCE, COARSE_TOLERANCE = 5e-10, 3e-6
-"""The largest part of a norm that is lost by leaving out poles, and that where poles are costly."""
+"""The largest share of a norm lost by omitting poles: usually, and where poles are costly."""
 
 LARGE_WORK = 5e7
-"""Poles are costly where the nodes times the cubes of their matrices' sizes are more than this."""
+"""Poles are costly if the nodes times their matrices' sizes cubed exceed this."""
 
 MOST_WORK = 5e10
-"""Most nodes times the cubes of their matrices' sizes: about ten minutes for each block."""
+"""The limit on the nodes times their matrices' sizes cubed: about ten minutes per block."""
 
 MOST_NUMBERS = 2_000_000
-"""Most numbers of all nodes and poles that are in memory at once, unless there are few poles."""
+"""The most numbers of nodes and poles in memory at once, unless there are few poles."""
 
 
 class TreeCertifier(BlockCertifier[TreeStructure]):
@@ -151,30 +151,17 @@ class TreeCertifier(BlockCertifier[TreeStructure]):
     def lower_norm(
         self, structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
     ) -> float:
-        return sum_block_norms(structure, weights, row_weights)
-
-
-def sum_block_norms(
-    structure: TreeStructure, weights: FloatArray, row_weights: FloatArray
-) -> float:
-    """Sum lower bounds on the norms of the blocks that are measured.
-
-    Args:
-        structure: The structure.
-        weights: p of leaves and dense cells over the budgets, shape (leaves * D,).
-        row_weights: q over the targets, shape (rows,).
-    """
-    power, p = scale_by_power(weights.reshape(-1, structure.cells))
-    more, rows = scale_by_power(row_weights)
-    multiples = structure.subsets.profile_multiples
-    norms = [
-        math.sqrt(multiples[block]) * lower_block_norm(structure, block, p, rows)
-        for block in structure.noisy_blocks.tolist()
-        if multiples[block] > 0
-    ]
-    # What is left out until here are roundings of p over the budgets, of q / c with the weight on
-    # the total squared error, and of the multiples.
-    return math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
+        power, p = scale_by_power(weights.reshape(-1, structure.cells))
+        more, rows = scale_by_power(row_weights)
+        multiples = structure.subsets.profile_multiples
+        norms = [
+            math.sqrt(multiples[block]) * lower_block_norm(structure, block, p, rows)
+            for block in structure.noisy_blocks.tolist()
+            if multiples[block] > 0
+        ]
+        # The last factor covers the roundings of p over the budgets, of q / c with the weight on
+        # the total squared error, and of the multiples.
+        return math.ldexp(math.fsum(norms), power + more) * (1 - gamma(64))
 
 
 def lower_block_norm(
@@ -199,7 +186,7 @@ def lower_block_norm(
 def scale_rows(
     structure: TreeStructure, block: int, row_weights: FloatArray
 ) -> tuple[int, FloatArray]:
-    """Divide q / c by a power of 4, so that the largest of a block comes near 1."""
+    """Divide q / c by a power of 4, so that the largest weight of a block is near 1."""
     most = max(part.multiple * row_weights[part.rows].max() for part in structure.parts[block])
     power = math.frexp(float(most))[1] // 2
     return power, np.ldexp(row_weights, -2 * power)
@@ -210,8 +197,8 @@ def lower_root_trace(tree: ScalarTree | DenseTree, evaluate: LogDeterminants, mo
 
     Args:
         tree: The tree of numbers or of matrices.
-        evaluate: Gives lower bounds on log det(I + N / t) at poles t.
-        most: By what factor eigenvalues are larger than those of the tree, at most, about.
+        evaluate: Returns lower bounds on log det(I + N / t) at poles t.
+        most: An approximate limit on the factor by which eigenvalues exceed those of the tree.
     """
     tolerance, step, batch = TOLERANCE, STEP, 8
     if isinstance(tree, DenseTree):
@@ -245,15 +232,15 @@ def lower_weighted_norm(
     """Bound the norm of a block from below.
 
     Args:
-        weights: Its weights.
-        prior: The covariance of the root's classes, if the weights do not give it.
-        most: By what factor the prior raises eigenvalues at most: by 2 where records move.
-        scales: For one class of dense cells, how many times as much as by one record the nodes of
-            each depth are counted, shape (depths,); None for 1.
+        weights: The weights of the block.
+        prior: The covariance of the root's classes, if it is not that of the weights.
+        most: A limit on the factor by which the prior raises eigenvalues: 2 where records move.
+        scales: For one class of dense cells, the factors a_d of each depth, shape (depths,); see
+            `ScalarTree`. None for 1.
     """
     if weights.last < 0:
         return 0.0
-    # Everything grows at most in proportion to the masses and to the precisions.
+    # The norm grows at most in proportion to the masses and the precisions.
     error = 8 * weights.rounding
     more = 1.0 if prior is None else most
     tree: ScalarTree | DenseTree
@@ -263,7 +250,7 @@ def lower_weighted_norm(
     else:
         totals = weights.find_totals()
         tree = weights.build_dense(totals)
-        # Weights of pairs are products of those of two leaves.
+        # Weights of pairs are products of two leaves' weights.
         share = math.sqrt(totals.share) if prior is None else totals.share
 
     def evaluate(poles: FloatArray) -> FloatArray:
@@ -275,10 +262,10 @@ def lower_weighted_norm(
 
 
 def scale_by_power(values: FloatArray) -> tuple[int, FloatArray]:
-    """Divide numbers by a power of 4 so that the largest comes near 1.
+    """Divide numbers by a power of 4 so that the largest is near 1.
 
     Returns:
-        k, and the numbers divided by 4^k, without rounding unless they are next to nothing.
+        k, and the numbers divided by 4^k, without rounding except for tiny numbers.
     """
     k = math.frexp(float(values.max()))[1] // 2
     return k, np.ldexp(values, -2 * k)

@@ -1,10 +1,10 @@
-"""Ascent of the lower bound of a tree that is crossed with dense cells.
+"""Ascent of the lower bound of a tree crossed with dense cells.
 
-The weights of the family prove a bound that is close to the optimum where the family is. Where the
-family loses more, the bound T(p, q) = tr N^1/2 itself is ascended, by the fixed point of
-docs/theory/dual.md. Each evaluation sweeps over matrices of all dense cells at every node where
-they are told apart, so there may be time for a few steps only; the first ones gain most. Nothing
-here is proven: the certificate evaluates the bound anew.
+If the family is near the optimum, so is the bound of the family's weights. If the family loses
+more, the bound T(p, q) = tr N^1/2 itself is raised, by the fixed point of docs/theory/dual.md. Each
+evaluation sweeps over matrices of all dense cells at every node where they are distinguished, so
+there may be time for only a few steps; the first ones gain most. Nothing here is proven: the
+certificate evaluates the bound again.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from fitplug.solve import (
 )
 
 _MOST_WORK = 5e10
-"""The most work of all evaluations together, about 15 seconds."""
+"""The most operations of all evaluations together, about 15 seconds."""
 
 _FEWEST_STEPS, _MOST_STEPS = 8, 60
-"""Fewer steps take no longer than the certificate does."""
+"""The limits on steps. So few steps take no longer than the certificate."""
 
 _PAIR_STEPS = 20
-"""The most steps for pairs: others gain less than 0.01%, and better weights of pairs may follow."""
+"""The most steps for pairs: more gain less than 0.01%, and better weights of pairs may follow."""
 
 _RELAXATION = 1.7
-"""What plain steps are multiplied by before they are extrapolated: the ascent then takes two thirds
-of the time."""
+"""The factor of plain steps before extrapolation, with which the ascent takes two thirds of the
+time."""
 
 _USUAL_POLES = 16
 
 _LEAST_ERROR = 1e-4
-"""The least relative error of the quadrature, which is a quarter of the tolerance elsewhere."""
+"""The least relative error of the quadrature, otherwise a quarter of the tolerance."""
 
 _SLOW_STEPS, _FEW_SLOW_STEPS = 5, 2
-"""Where so many steps raise the bound by less than a quarter of the tolerance, the ascent ends; few
-where there is no time to evaluate all nodes as matrices."""
+"""The ascent ends when this many steps raise the bound by less than a quarter of the tolerance; the
+second number applies if there is no time to evaluate all nodes as matrices."""
 
 
 def ascend_tree_bound(
@@ -62,18 +62,18 @@ def ascend_tree_bound(
     upper: float,
     tolerance: float,
 ) -> Duals:
-    """Raise the lower bound that weights prove, as far as little work allows.
+    """Raise the lower bound of given weights, within a limited amount of work.
 
     Args:
         structure: The structure.
         objective: The objective of the design.
-        starts: Weights to start from, which sum to 1 each; the best of them are taken. Where there
-            is one class of dense cells, the first are, without an ascent.
-        upper: What the strategy costs that the bound is compared with.
+        starts: Weights to start from, with sums 1; the best of them are used. If there is one dense
+            cell, the first are returned without an ascent.
+        upper: The cost of the strategy with which the bound is compared.
         tolerance: The relative gap between the two that ends the ascent.
 
     Returns:
-        The weights of the best bound.
+        The weights with the best bound.
     """
     if structure.cells == 1:
         return starts[0]
@@ -86,7 +86,7 @@ def ascend_tree_bound(
         return normalise_pair(x, d)
 
     def evaluate(x: FloatArray) -> Iterate[None] | None:
-        p, q = _average(structure, objective, np.exp(x[:d])), np.exp(x[d:])
+        p, q = average_where_large(structure, np.exp(x[:d]), objective.budgets), np.exp(x[d:])
         try:
             value, g, h = evaluate_tree_bound(structure, objective, p, q, error)
         except np.linalg.LinAlgError:
@@ -109,7 +109,8 @@ def ascend_tree_bound(
     points = (normalise(np.log(np.concatenate([start.p, start.q]))) for start in starts)
     possible = [iterate for iterate in map(evaluate, points) if iterate is not None]
     if not possible:
-        return Duals(_average(structure, objective, starts[0].p), starts[0].q)
+        p = average_where_large(structure, starts[0].p, objective.budgets)
+        return Duals(p, starts[0].q)
     first = max(possible, key=lambda iterate: iterate.lower)
     solution = find_fixed_point(
         lambda x: first if x is first.x else evaluate(x),
@@ -121,37 +122,33 @@ def ascend_tree_bound(
         relaxation=_RELAXATION,
     )
     best = solution.best_lower.x
-    return Duals(_average(structure, objective, np.exp(best[:d])), np.exp(best[d:]))
-
-
-def _average(structure: TreeStructure, objective: Objective, p: FloatArray) -> FloatArray:
-    """Average weights unless all nodes are evaluated as matrices, see `average_weights`."""
-    if _is_small(structure):
-        return p
-    if objective.budgets is None:
-        return average_weights(structure, p)
-    return average_weights(structure, p / objective.budgets) * objective.budgets
+    p = average_where_large(structure, np.exp(best[:d]), objective.budgets)
+    return Duals(p, np.exp(best[d:]))
 
 
 def count_steps(structure: TreeStructure) -> int:
-    """Count the evaluations of the bound that there is time for."""
+    """Count the evaluations of the bound for which there is time."""
     work = _count_operations(structure, from_totals=not _is_small(structure))
     return max(_FEWEST_STEPS, min(_MOST_STEPS, int(_MOST_WORK / work)))
 
 
 def choose_error(tolerance: float) -> float:
-    """Choose the relative error of the quadrature for a relative gap that is wanted."""
+    """Choose the relative error of the quadrature for a desired relative gap."""
     return max(_LEAST_ERROR, tolerance / 4)
 
 
-def average_where_large(structure: TreeStructure, p: FloatArray) -> FloatArray:
-    """Average weights of leaves and dense cells where their bound takes long otherwise.
+def average_where_large(
+    structure: TreeStructure, p: FloatArray, budgets: FloatArray | None = None
+) -> FloatArray:
+    """Average weights of leaves and dense cells (|V|,) unless all nodes can have matrices.
 
-    See `fitplug.families.average_weights`; p has the shape (leaves * D,).
+    See `fitplug.families.tree.certificate.block_weights.average_weights`.
     """
     if structure.cells == 1 or _is_small(structure):
         return p
-    return average_weights(structure, p)
+    if budgets is None:
+        return average_weights(structure, p)
+    return average_weights(structure, p / budgets) * budgets
 
 
 def _is_small(structure: TreeStructure) -> bool:
@@ -160,11 +157,11 @@ def _is_small(structure: TreeStructure) -> bool:
 
 
 def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:
-    """Count about how many operations an evaluation takes.
+    """Estimate the operations of an evaluation.
 
     Args:
         structure: The structure.
-        from_totals: Whether nodes below which totals are asked are evaluated as numbers.
+        from_totals: Whether nodes are evaluated as numbers where queries use only totals.
     """
     nodes = 0.0
     for classes in structure.classes:
@@ -175,7 +172,7 @@ def _count_operations(structure: TreeStructure, *, from_totals: bool) -> float:
 
 
 def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: float) -> Duals:
-    """Raise the lower bound that dual weights prove by those of rows, as far as work allows.
+    """Raise the lower bound of dual weights by changing q, within a limited amount of work.
 
     Args:
         structure: The structure.
@@ -183,7 +180,7 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
         tolerance: The relative gap that ends the ascent.
 
     Returns:
-        Dual weights with other q.
+        Dual weights with a new q.
     """
     if structure.cells == 1:
         return duals
@@ -195,10 +192,10 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
     multiples = structure.subsets.profile_multiples
     blocks = []
     for block in structure.noisy_blocks.tolist():
-        merge = structure.classes[block][0].merge_counts
-        root = np.diag(merge(kappas[block]))
+        classes = structure.classes[block][0]
+        root = np.diag(classes.merge_counts(kappas[block]))
         if not structure.keeps_tree:
-            root = root - merge(merge(structure.unfold_pairs(thetas[block])).T)
+            root = root - classes.merge_matrices(structure.unfold_pairs(thetas[block]))
         factor = float(multiples[block])
         blocks.append((block, factor * kappas[block] * shares, factor * root))
 
@@ -212,7 +209,7 @@ def ascend_pair_rows(structure: TreePairStructure, duals: Duals, tolerance: floa
         value = float(q @ h)
         return DualValue(value, np.array([value]), h, ())
 
-    # The weights p stay, as if there were one cell.
+    # The weights p stay fixed, as if there were one cell.
     solution = solve_dual(
         Problem(1, structure.rows, ()),
         tolerance=tolerance,

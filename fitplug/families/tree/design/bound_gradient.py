@@ -1,8 +1,8 @@
 """The lower bound of a tree and its gradient, by sweeps up and down at a few poles.
 
 T = tr N^1/2 is a sum of omega tr N (N + tau)^-1 over poles, and its derivatives need the posterior
-covariance y_v of each node (`fitplug.families.tree.design.posterior_sweep`). Nodes below which only
-totals are asked have numbers. Nothing here is proven: the certificate evaluates the bound anew.
+covariance y_v of each node (`fitplug.families.tree.design.posterior_sweep`). Nodes have numbers
+where queries use only totals. Nothing here is proven: the certificate evaluates the bound again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import place_poles
 
 _LEAST_EIGENVALUE, _LEAST_SHARE, _LEAST_POLE = 1e-10, 1e-7, 1e-19
-"""Relative to the largest: smaller eigenvalues of N add next to nothing to the trace. Where N has
-very many, such as are below the second number over the square of their number: with 3e-3 there,
-half a percent of the trace was missing for the pyramids of 3,145 counties. Below the third number
-a posterior variance cannot be distinguished from the prior one."""
+"""Eigenvalues of N below the first number, relative to the largest, add next to nothing to the
+trace. If N has n eigenvalues, the limit is at most the second number over n^2: with 3e-3 instead,
+half a percent of the trace was missing for the pyramids of 3,145 counties. Below the third number a
+posterior variance cannot be distinguished from the prior one."""
 
 
 def evaluate_tree_bound(
@@ -40,10 +40,10 @@ def evaluate_tree_bound(
     Args:
         structure: The structure.
         objective: The objective.
-        p: Weights of leaves and dense cells, shape (|V|,). Averages are evaluated much faster than
-            others; see `fitplug.families.average_weights`.
+        p: Weights of leaves and dense cells, shape (|V|,). Averaged weights are evaluated much
+            faster; see `fitplug.families.tree.certificate.block_weights.average_weights`.
         q: Weights of the rows, shape (rows,).
-        error: The relative error of T that is wanted.
+        error: The desired relative error of T.
 
     Returns:
         T, g (|V|,) and h (rows,), with sum p g = sum q h = T.
@@ -65,12 +65,12 @@ def evaluate_tree_bound(
 
 @dataclass(frozen=True, eq=False)
 class PartedPriors:
-    """What is known before anything is asked, where the densities of pairs depend on the nodes.
+    """The prior precisions, where the densities of pairs depend on the nodes.
 
     Attributes:
-        depth: That of the nodes of which only a total is asked.
-        precisions: Of each node above, beyond what its children tell of it, at pole 1, (n, r, r).
-        masses: Of each node at the depth and its parents, the variance of the total, (N,).
+        depth: The depth from which queries use only a total.
+        precisions: The additional prior precision of each node above, at pole 1, shape (n, r, r).
+        masses: The variance of the total of each node at the depth, and of its parent, shape (N,).
     """
 
     depth: int
@@ -79,20 +79,19 @@ class PartedPriors:
 
 
 class BlockGradient:
-    """T of a block, h by row over its target, and g by node and class of dense cells.
+    """T of a block, h per row over its target, and g per node and class of dense cells.
 
-    With the weights of rows, h sums to T. If the root is given another covariance than that of p,
-    g means nothing.
+    Weighted by the rows' weights, h sums to T. If `root` is given, g is meaningless.
 
     Args:
         structure: The structure.
         block: The block.
         p: Weights of leaves and dense cells in the block, shape (leaves, D).
         rows: The weights of rows over their targets, shape (rows,).
-        error: The relative error of T that is wanted.
-        root: The covariance that the counts of the classes at the root have in the place of
-            diag(sums of p), shape (r, r), where records move.
-        parted: The densities of pairs, where they depend on where their paths part.
+        error: The desired relative error of T.
+        root: The covariance of the classes' sums at the root, if it is not diag(sums of p) because
+            records move, shape (r, r).
+        parted: The prior precisions, if the densities of pairs depend on where their paths part.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class BlockGradient:
             self._add_matrices(self.weights.build_dense(totals), totals.depth)
 
     def spread_to_cells(self) -> FloatArray:
-        """Spread g of the lowest nodes that the block asks for to leaves and cells, (leaves, D)."""
+        """Spread g of the lowest nodes that the block uses to leaves and cells, (leaves, D)."""
         self.tree.repeat_downwards(self.by_class, self.weights.last)
         of_cell = self.weights.classes[0].of_cell
         padded = np.pad(self.by_class[self.tree.leaves], ((0, 0), (0, 1)))
@@ -191,8 +190,9 @@ class BlockGradient:
             tree: The tree of matrices.
             totals: The trees of numbers.
             poles: tau and omega, shape (P,) each.
-            diagonals: Those of the posterior covariances of the top nodes, shape (P, tops, r).
-            towards: Their sums over the classes in the total, shape (P, tops, r).
+            diagonals: The diagonals of the top nodes' posterior covariances, shape (P, tops, r).
+            towards: The posterior covariances of the top nodes with their totals, shape (P, tops,
+                r).
         """
         inside = tree.members.astype(np.float64)
         z = towards @ inside
@@ -205,7 +205,8 @@ class BlockGradient:
             return
         at = find_top(totals)[below]
         masses, above = self.each[totals.order.nodes[below]], tree.masses[tree.tops][at]
-        # Of x_i = s z_i + beta (x_v - s z_v) + the rest, for the totals z of leaf i and node v.
+        # The variance of x_i = s z_i + beta (x_v - s z_v) + a rest, with totals z of leaf i and
+        # node v.
         beta = np.divide(masses, above, out=np.zeros_like(masses), where=above > 0)
         s = inside * above / (above @ inside)[:, None]
         share = masses @ inside / (above @ inside)
@@ -245,6 +246,6 @@ def _place_poles(largest: float, n: int, error: float) -> tuple[FloatArray, Floa
 
 
 def _differentiate(y: FloatArray, masses: FloatArray, tau: FloatArray | float) -> FloatArray:
-    """Compute (1 - tau y / p) / p, which is tr N (N + tau)^-1 by p; zero where p is."""
+    """Compute (1 - tau y / p) / p, the derivative of tr N (N + tau)^-1 by p; 0 where p is 0."""
     safe = np.where(masses > 0, masses, 1.0)
     return np.asarray(np.where(masses > 0, np.maximum(1 - tau * y / safe, 0.0) / safe, 0.0))

@@ -1,9 +1,10 @@
-"""What a Lagrangian charges for the covariances of nodes, as weights of the rows asked of them.
+"""Charges: a Lagrangian's prices for the covariances of nodes, as weights of rows.
 
-The covariance of a node is charged for what is asked of it and, through the references of its
-children, of the nodes below. All of this is L'diag(w)L with one matrix L for a depth, so that only
-w differs between its nodes, and of a covariance S it needs the variances, the diagonal of L S L'.
-So a node takes numbers for each row, and matrices are needed only for the means over its children.
+The covariance of a node is charged for the queries at the node and, through the references of its
+children, for the queries below. All of this is L'diag(w)L with one matrix L per depth, so only w
+differs between nodes of a depth, and a covariance S enters by the variances, the diagonal of L S
+L'. So a node needs one number per row, and matrices are needed only for the means over its
+children.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fitplug.workload import CellClasses
 
 @dataclass(frozen=True, eq=False)
 class DepthRows:
-    """The rows that are asked of the nodes of a depth or below it.
+    """The rows of queries at the nodes of a depth or below it.
 
     Attributes:
         L: The rows over the depth's classes of dense cells, shape (M, r).
@@ -53,7 +54,7 @@ class DepthRows:
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """What covariances are charged: K = L'diag(w)L for each.
+    """The charges K = L'diag(w)L of some covariances.
 
     Attributes:
         rows: L.
@@ -73,7 +74,7 @@ class Charges:
         return np.asarray((self.weights @ variances[:, :, None])[:, :, 0])
 
     def add(self, multiples: FloatArray) -> Charges:
-        """Add up charges (b, k) times multiples (b, k), shape (b,)."""
+        """Sum charges (b, k) times multiples (b, k) over k, shape (b,)."""
         return Charges(self.rows, np.asarray((multiples[:, None] @ self.weights)[:, 0]))
 
     def build_matrices(self) -> FloatArray:
@@ -83,22 +84,24 @@ class Charges:
 
 @dataclass(frozen=True, eq=False)
 class PartRows:
-    """Where the rows of a part are among those of the depths, at its level and above.
+    """The positions of a part's rows among the rows of its depth and the depths above.
 
     Attributes:
-        at: The first of them, and the one after the last.
-        squares: Where all of them are multiples of one row, the squares of these; None elsewhere.
+        at: The range of positions.
+        squares: If all of the part's rows are multiples of one row, the squares of the multiples;
+            else None.
     """
 
     at: slice
     squares: FloatArray | None
 
     def weigh(self, q: FloatArray) -> FloatArray:
-        """Compute the weights of rows of the depth for q (n, rows of each node)."""
+        """Convert weights q (n, rows of each node) of the part's rows to weights of the depth's
+        rows."""
         return q if self.squares is None else np.asarray(q @ self.squares[:, None])
 
     def take(self, variances: FloatArray) -> FloatArray:
-        """Take the part's variances from those of rows of the depth, (n, M)."""
+        """Take the variances of the part's rows from those of the depth's rows (n, M)."""
         taken = variances[:, self.at]
         return taken if self.squares is None else np.asarray(taken * self.squares)
 
@@ -106,16 +109,16 @@ class PartRows:
 def find_depth_rows(
     classes: Sequence[CellClasses], parts: Sequence[GroupPart]
 ) -> tuple[list[DepthRows], list[PartRows]]:
-    """Find the rows of each depth: those of the next depth, and then those of its parts.
+    """Find the rows of each depth: those of the next depth, followed by those of its parts.
 
-    From the depth on at which there is one class of dense cells, its total is the only row.
+    From the first depth with one class of dense cells on, the total is the only row.
 
     Args:
         classes: The classes of dense cells by depth.
-        parts: What is asked.
+        parts: The parts of groups in the block.
 
     Returns:
-        The rows of each depth, and where those of each part are.
+        The rows of each depth, and the positions of each part's rows.
     """
     D = len(classes[0].of_cell)
     rows, by_depth = np.zeros((0, D)), []

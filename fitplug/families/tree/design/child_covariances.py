@@ -1,7 +1,7 @@
-"""Covariances of the children of nodes, as a sweep finds and keeps them.
+"""Covariances of the children of nodes, as a sweep updates them.
 
-Given the covariance T of a node over its children's classes of dense cells, every form says what
-the children's covariances and profiles are, and what they cost (docs/theory/trees.md):
+Given the covariance T of a node over its children's classes of dense cells, each form determines
+the children's covariances and profiles, and their cost (docs/theory/trees.md):
 
     IdenticalCovariances   k identical leaves: X = I - J/k, and any Y
     KroneckerCovariances   X (x) Y with any X of rank k - 1, X u = 0
@@ -21,19 +21,19 @@ from fitplug.numeric import FloatArray
 
 
 class ChildCovariances(ABC):
-    """What a sweep finds of the b nodes of one step, and the next sweep starts from.
+    """The covariances of the children of the b nodes of one step, from which a sweep starts.
 
-    Identical leaves count as one child, k = 1, with the weights of all of them together.
+    Identical leaves count as one child, k = 1, with the sum of their weights.
     """
 
     @abstractmethod
     def solve(self, P: ProfilePrices, K: Charges, T: FloatArray) -> ChildCovariances:
-        """Find the covariances that cost least, nearly.
+        """Find covariances of nearly the least cost.
 
         Args:
             P: The prices of each child's precisions.
-            K: What each child's covariance is charged.
-            T: The variances of their children's rows at the b nodes, shape (b, M).
+            K: The charges of each child's covariance.
+            T: The variances at the b nodes of the rows of their children's depth, shape (b, M).
 
         Returns:
             The covariances.
@@ -41,21 +41,21 @@ class ChildCovariances(ABC):
 
     @abstractmethod
     def collect(self, K: Charges) -> Charges:
-        """Collect what the covariances of the nodes are charged through their children, (b,)."""
+        """Collect the charges of the nodes' covariances through their children, shape (b,)."""
 
     @abstractmethod
     def spread(self, T: FloatArray, rows: DepthRows) -> FloatArray:
-        """Spread the variances of rows (b, M) at the nodes to their children, shape (b, k, M)."""
+        """Compute the children's variances of rows (b, k, M) from those at the nodes (b, M)."""
 
     @abstractmethod
     def add_profile(self) -> FloatArray:
-        """Compute what each child's classes add to their node's profile, (b, k, r)."""
+        """Compute each child's addition to the profile of its node, by class, shape (b, k, r)."""
 
     @abstractmethod
     def list_precisions(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of the nodes, where pairs share something.
+        """List X_jj (b, k), Y (b, r, r) and X z (b, k) of the nodes.
 
-        Of identical leaves, or where no pairs do, X z is 0.
+        X z is 0 for identical leaves, and if pairs share nothing.
         """
 
 

@@ -1,13 +1,13 @@
-"""The optimum of a tree's family: weights at which the best member costs all differences alike.
+"""The optimum of a tree's family, as a fixed point of the dual weights.
 
-At any weights p of the cells, of kinds of differences between neighbours and q of the rows, the
-Lagrangian has a best member in the family (`fitplug.families.tree.design.family`). The optimum of
-the family is the best member at the weights that are the fixed point of p <- p g / sum(p g), where
-g is what each cell costs in the member, and likewise of the kinds and, with the variances over
-their targets, of q, as for the optimum over all covariances (docs/theory/dual.md).
+For any weights p of the cells, weights of kinds of differences between neighbours, and weights q of
+the rows, the Lagrangian has a best member in the family (`fitplug.families.tree.design.family`).
+The optimum of the family is the best member at the fixed point of p <- p g / sum(p g), where g is
+each cell's cost in the member. The same holds for the weights of kinds and, with the variances over
+targets, for q, as for the optimum over all covariances (docs/theory/dual.md).
 
-What a unit of privacy has of its own is its `TreeDescent`: how it prices the profile, and what its
-differences cost.
+Each unit of privacy has a `TreeDescent`, which prices the profile and computes the costs of
+differences.
 """
 
 from __future__ import annotations
@@ -45,39 +45,41 @@ from fitplug.solve import (
 )
 
 _MERIT_ERROR = 1e-6
-"""How much one sweep may miss the best member's Lagrangian by, relatively."""
+"""The relative error that one sweep may leave in the best member's Lagrangian."""
 
 _FEWEST_ITERATIONS, _MOST_ITERATIONS, _MOST_WORK = 60, 400, 1.5e11
-"""Where the family does not get closer, more iterations are not worth their time. The work is that
-of all iterations, in operations, and takes about a minute where there are many dense cells."""
+"""Limits on the iterations, since more are not worth their time if the family gets no closer: the
+fewest, the most, and the most operations of all, which take about a minute with many dense
+cells."""
 
 _SWEEPS, _FEW = 3, 2e6
-"""The sweeps of an iteration for one record where one takes at most so many operations. After one
-sweep, covariances of nodes of very different sizes are so far from the best that the iteration may
-end at a bound that does not hold, 3% above the optimum of the family."""
+"""The sweeps per iteration for one record, if a sweep takes at most this many operations. After a
+single sweep, covariances of nodes of very different sizes can be so far from the best that the
+iteration ends at a bound that does not hold, 3% above the optimum of the family."""
 
 _FAMILY_LOSS = 1e-4
-"""About what the family itself loses where it is crossed with dense cells. Larger tolerances are
-divided between this and the iteration."""
+"""The approximate loss of the family itself if it is crossed with dense cells. Larger tolerances
+are divided between this and the iteration."""
 
 _LEAST_BOUND = 0.01
-"""The least bound that a sweep is said to give, relative to the cost of the member it finds."""
+"""The least bound reported for a sweep, relative to the cost of its member."""
 
 _EARLY = 10
-"""The iteration whose weights a better bound may begin with. The weights of the family's optimum
-hardly count what no covariance of the family can use, which other covariances do."""
+"""The iteration whose weights may start a better bound. The weights at the family's optimum nearly
+ignore differences that only covariances outside the family can exploit."""
 
 Start: TypeAlias = tuple[tuple[ChildCovariances, ...], ...]
-"""Of each block, what a sweep starts from."""
+"""For each block, the covariances from which a sweep starts."""
 
 
 class Weights(NamedTuple):
     """The weights of the dual.
 
     Attributes:
-        p: Of the leaves and dense cells, or of the leaves alone, shape (cells,).
-        kinds: Of kinds of differences between neighbours, (kinds,): none for one record.
-        q: Of the rows, shape (rows,).
+        p: The weights of leaves and dense cells, or of leaves alone, shape (cells,).
+        kinds: The weights of kinds of differences between neighbours, shape (kinds,); empty for one
+            record.
+        q: The weights of the rows, shape (rows,).
     """
 
     p: FloatArray
@@ -91,13 +93,13 @@ class Weights(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What the differences between neighbours cost in a member of the family, squared.
+    """The squared costs of the differences between neighbours in a member of the family.
 
     Attributes:
-        of_cells: What the weight of each cell is multiplied by, shape (cells,). Its mean by p is
+        of_cells: The factor for the weight of each cell, shape (cells,). Its mean weighted by p is
             the mean cost of all differences.
         of_kinds: The mean cost of each kind of differences, shape (kinds,).
-        largest: The largest cost, at least nearly.
+        largest: The largest cost, at least approximately.
     """
 
     of_cells: FloatArray
@@ -110,13 +112,13 @@ class TreeMember:
     """The best member of a family of trees.
 
     Attributes:
-        sweeps: Of each block, what the sweep found at the weights of the best member.
+        sweeps: For each block, the result of the sweep at the weights of the best member.
         duals: The dual weights of the structure, or of `sets`.
         upper: The objective at the targets.
         iterations: The number of sweeps.
         stopped: Whether the progress callback asked to stop.
         early: The weights of an early iteration, which may prove a better bound.
-        sets: The differences over the dense cells that have weights, if they were searched for.
+        sets: The differences over the dense cells with weights, if they were searched for.
     """
 
     sweeps: tuple[Sweep, ...]
@@ -129,7 +131,7 @@ class TreeMember:
 
     @property
     def ended(self) -> Ended:
-        """Why the design ended: its bound holds for covariances outside the family too."""
+        """Why the design ended; its bound also covers covariances outside the family."""
         return "stopped" if self.stopped else "apart"
 
     @property
@@ -139,18 +141,18 @@ class TreeMember:
 
 
 class TreeDescent(ABC):
-    """The fixed-point map. It keeps what the last sweeps found, from which the next ones start.
+    """The fixed-point map. It keeps the results of the last sweeps, from which the next start.
 
     Args:
         structure: The structure.
-        mixing: The part of all weight that is spread evenly in each iteration.
-        cell_shares: The parts of the cells in this, shape (cells,), which are scaled to sum to 1.
-        kinds: The number of kinds of differences between neighbours that have weights.
+        mixing: The share of all weight to spread evenly in each iteration.
+        cell_shares: The cells' shares of it, shape (cells,); they are scaled to sum to 1.
+        kinds: The number of kinds of differences with weights.
     """
 
     takes_means: ClassVar[bool] = False
-    """Whether costs are means over differences, at the weights. Then the largest cost is no bound
-    for other weights, and an iterate is as near as its own bounds are."""
+    """Whether costs are means over differences at the current weights. Then the largest cost does
+    not bound other iterates, and the gap of an iterate is that between its own bounds."""
 
     def __init__(
         self, structure: TreeStructure, mixing: float, cell_shares: FloatArray, kinds: int = 0
@@ -159,9 +161,9 @@ class TreeDescent(ABC):
         self.mixing = self.kind_mixing = mixing
         self.blocks: list[int] = structure.noisy_blocks.tolist()
         self.families = [TreeFamily(structure, block) for block in self.blocks]
-        # What the profile of each block is multiplied by.
+        # The factor of each block's profile.
         self.multiples: FloatArray = structure.subsets.profile_multiples[self.blocks]
-        # Every group has the same part of the first weights, however many queries it has.
+        # Every group has the same share of the first weights, however many queries it has.
         repeats = structure.repeats
         sums = np.add.reduceat(repeats, structure.row_starts[:-1])
         shares = repeats / np.repeat(sums, np.diff(structure.row_starts))
@@ -176,18 +178,18 @@ class TreeDescent(ABC):
 
     @abstractmethod
     def price(self, weights: Weights) -> Sequence[Prices]:
-        """Find the prices of the profile of each block."""
+        """Find the prices of each block's profile."""
 
     @abstractmethod
     def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
-        """Measure what differences between neighbours cost."""
+        """Compute the costs of differences between neighbours."""
 
     def measure_variances(self, sweeps: Sequence[Sweep]) -> FloatArray:
-        """Measure the variances of the rows over their targets, shape (rows,)."""
+        """Compute the variances of the rows over their targets, shape (rows,)."""
         return sum_variances(self.structure, sweeps) / self.structure.targets
 
     def weigh_rows(self, q: FloatArray) -> FloatArray:
-        """Compute what the variances of the rows are charged, (rows,), for their weights."""
+        """Compute the prices of the rows' variances, (rows,), from the rows' weights."""
         return q / self.structure.targets
 
     def estimate_work(self) -> float:
@@ -218,14 +220,14 @@ class TreeDescent(ABC):
         )
 
     def find_best(self, tolerance: float, options: Options) -> TreeMember:
-        """Find the best member, from the first weights on."""
+        """Find the best member, starting from the first weights."""
         most = min(options.max_iterations, self.count_worthwhile())
         return self.make_member(self.run(self.first_weights, tolerance, most, options.progress))
 
     def make_member(
         self, fixed_point: FixedPoint[Start], best: Iterate[Start] | None = None
     ) -> TreeMember:
-        """Make the member of an iterate, by default that of least cost."""
+        """Make the member of an iterate, by default the one of least cost."""
         best = best or fixed_point.best_upper
         weights = self.split(best.x)
         return TreeMember(
@@ -238,7 +240,7 @@ class TreeDescent(ABC):
 
     @property
     def first_weights(self) -> FloatArray:
-        """Logarithms of weights that are equal for all cells and kinds, and queries of a group."""
+        """Logarithms of initial weights: equal for all cells, kinds, and queries of a group."""
         return self.normalise(np.log(np.concatenate(self.shares)))
 
     def split(self, x: FloatArray) -> Weights:
@@ -260,7 +262,7 @@ class TreeDescent(ABC):
         return normalise_logarithms(p)
 
     def sweep(self, start: Start, weights: Weights) -> tuple[Sweep, ...]:
-        """Sweep over the trees of all blocks, as often as an iteration does."""
+        """Make the sweeps of one iteration over the trees of all blocks."""
         rows, prices = self.weigh_rows(weights.q), self.price(weights)
         sweeps: tuple[Sweep, ...] = ()
         for _ in range(self.sweep_count):
@@ -298,7 +300,7 @@ class TreeDescent(ABC):
             )
         start, self._start = self._start, tuple(sweep.steps for sweep in sweeps)
         merit, upper = math.sqrt(cost * spread), math.sqrt(costs.largest * float(h.max()))
-        # A sweep that has not reached the best member says too much of the bound.
+        # A sweep that has not reached the best member overstates the bound.
         lower = merit - 2 * abs(merit - self._merit) if merit <= upper else 0.0
         self._merit = merit
         if self.takes_means:
@@ -308,7 +310,7 @@ class TreeDescent(ABC):
 
 
 def share_among_cells(structure: TreeStructure) -> FloatArray:
-    """Count the leaves that each leaf and dense cell stands for, shape (leaves * D,)."""
+    """Count the identical leaves for each leaf and dense cell, shape (leaves * D,)."""
     tree = structure.tree
     return np.repeat(tree.multiplicities[tree.leaves].astype(np.float64), structure.cells)
 
@@ -318,9 +320,9 @@ def descend_trees(structure: TreeStructure, objective: Objective, options: Optio
 
     Args:
         structure: The structure.
-        objective: What is made least.
-        options: How to solve. The tolerance is the relative gap to the optimum of the family that
-            ends the iteration, and progress is called with that gap.
+        objective: The objective to minimise.
+        options: How to solve. The tolerance is the relative gap to the family's optimum at which
+            the iteration ends, and progress is called with this gap.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
@@ -368,6 +370,6 @@ class RecordDescent(TreeDescent):
         return Costs(g, weights.kinds, float(g.max()))
 
     def measure_variances(self, sweeps: Sequence[Sweep]) -> FloatArray:
-        # The weighted total of all variances is added to each.
+        # The weighted total of all variances is added to each one.
         variances = sum_variances(self.structure, sweeps)
         return variances / self.structure.targets + float(self._total_weight @ variances)

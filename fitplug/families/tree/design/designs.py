@@ -1,8 +1,9 @@
 """Rounding a member of a tree's family to integers (docs/theory/trees.md).
 
-Block A measures at node v the matrix A_v (x) M_v of its children, with A_v'A_v near a multiple of
-X_v, and M_v'M_v of Y_v. A_v is upper trapezoidal, and M_v upper triangular. Where one class of
-dense cells is asked, M_v is 1, and A_v has all the bits; elsewhere the two share them.
+At node v, block A measures its children with the matrix A_v (x) M_v, where A_v'A_v is near a
+multiple of X_v, and M_v'M_v near a multiple of Y_v. A_v is upper trapezoidal, and M_v upper
+triangular. With one class of dense cells, M_v is 1 and A_v has all the bits; otherwise the two
+share them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _BITS = (20, 23, 26, 29, 32)
 """Binary logarithms of the largest column norm, tried until rounding costs little enough."""
 
 _SHARED_BITS = 15
-"""Binary logarithm of the largest entry of A_v, where M_v has the other bits."""
+"""Binary logarithm of the largest entry of A_v if M_v has the other bits."""
 
 
 def round_trees(
@@ -66,15 +67,16 @@ def round_trees(
     upper: float,
     loss: float,
 ) -> IntegerStrategy[Structure]:
-    """Round what the sweeps over all blocks that are measured found.
+    """Round the results of sweeps over all measured blocks.
 
     Args:
         structure: The structure.
-        sweeps: What they found.
+        sweeps: The results of the sweeps.
         objective: The objective of the design.
-        upper: The objective of the real strategies at their targets; 0 if it is not known.
-        loss: Bits are added until the objective of the integers is at most upper * (1 + loss), or
-            not by more than this part below what fewer bits gave, or no more bits can be had.
+        upper: The objective of the real strategies at their targets; 0 if unknown.
+        loss: Bits are added until the objective of the integers is at most upper * (1 + loss),
+            until (for unknown `upper`) they lower it by no more than this share, or until there is
+            no room for more bits.
 
     Raises:
         DesignError: If variances cannot be bounded, or integers have no room for the strategy.
@@ -122,10 +124,10 @@ def _round_block(
 
 
 def _round_root(totals: RootTotals, sweep: Sweep, scale: float) -> IntArray:
-    """Round what the root measures, shape (n, n)."""
+    """Round the matrix of the root, shape (n, n)."""
     precision: FloatArray = sweep.root[1]
     if totals.count:
-        # The classes that are measured have the covariance of the others removed.
+        # Conditional on public totals, the measured classes determine the others.
         measured = np.ix_(totals.measured, totals.measured)
         precision = np.asarray(np.linalg.inv(sweep.root[0][measured]))
     if not len(precision):
@@ -166,7 +168,7 @@ def _triangulate(precisions: FloatArray) -> FloatArray:
 
 
 def _round_upper(A: FloatArray) -> IntArray:
-    """Round upper triangular or trapezoidal matrices (b, m, n), and keep them of full rank."""
+    """Round upper triangular or trapezoidal matrices (b, m, n), keeping their full rank."""
     rounded = np.triu(np.rint(A))
     if not np.abs(rounded).max() < MAX_ENTRY:
         raise OverflowError("an entry is too large for floats")
@@ -176,14 +178,14 @@ def _round_upper(A: FloatArray) -> IntArray:
 
 
 def _make_ones(b: int) -> IntArray:
-    """Make b matrices of one row and column, which are 1."""
+    """Make b matrices of shape (1, 1) with the entry 1."""
     return np.ones((b, 1, 1), dtype=np.int64)
 
 
 def design_trees(
     structure: TreeStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Find the best of the family of trees.
+    """Find the best member of the family of trees.
 
     The arguments are those of `fitplug.families.designs.find_design`.
 
@@ -199,7 +201,7 @@ def design_trees(
 def design_tree_pairs(
     structure: TreePairStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Find the best of the family of trees for the mean cost of pairs of cells.
+    """Find the best member of the family of trees for the mean cost of pairs of cells.
 
     The arguments are those of `fitplug.families.designs.find_design`.
 
@@ -207,7 +209,7 @@ def design_tree_pairs(
         DesignError: If an integer strategy cannot be made or bounded.
     """
     members = descend_tree_pairs(structure, options)
-    # The least largest cost is not known, so bits are added until they gain nothing.
+    # The least possible largest cost is unknown, so bits are added until they gain nothing.
     strategies = [
         round_trees(structure, member.sweeps, objective=objective, upper=0.0, loss=loss)
         for member in members
@@ -220,7 +222,7 @@ def design_tree_pairs(
 def design_person_trees(
     structure: PersonTreeStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Find the best strategy that is known, for the plain objective.
+    """Find the best known strategy, for the plain objective.
 
     The arguments are those of `fitplug.families.designs.find_design`.
 
@@ -268,7 +270,7 @@ def _round_member(
     objective: Objective,
     loss: float,
 ) -> IntegerStrategy[Structure]:
-    """Round a member of the family to integers, as closely as one record needs it."""
+    """Round a member of the family to integers, as closely as needed for one record."""
     ratios = sum_variances(once, sweeps) / once.targets
     upper = math.sqrt(float(sum_profiles(once, sweeps).max()) * float(ratios.max()))
     rounded = round_trees(once, sweeps, objective=objective, upper=upper, loss=loss)

@@ -1,11 +1,11 @@
-"""The best member of a tree's family at given weights, one sweep over the nodes at a time.
+"""The best member of a tree's family at given weights, by sweeps over the nodes.
 
 At weights p of the cells and q of the rows, the Lagrangian tr(P Sigma^-1) + tr(Q Sigma) of a block
-is minimised node by node (docs/theory/trees.md). A sweep upwards collects what the covariance of
-each node costs, K_v = W_v + sum_j u_vj^2 K_j. A sweep downwards then finds the covariances of every
-node's children, from the node's own covariance. Both start from what the sweep before them found,
-so that a few sweeps at slowly changing weights reach the minimum. How a unit of privacy weighs the
-profile is handed in as `Prices`.
+is minimised node by node (docs/theory/trees.md). A sweep upwards collects the charges of each
+node's covariance, K_v = W_v + sum_j u_vj^2 K_j. A sweep downwards then finds the covariances of
+each node's children from the node's own covariance. Both start from the result of the previous
+sweep, so a few sweeps at slowly changing weights reach the minimum. `Prices` has the unit of
+privacy's prices of the profile.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fitplug.numeric import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What the Lagrangian charges for Sigma^-1 of a block: tr(F diag(P) F' Sigma^-1) at each node.
+    """The Lagrangian's prices of a block's Sigma^-1: tr(F diag(P) F' Sigma^-1) at each node.
 
     Attributes:
-        by_depth: P of the nodes of each depth, over their classes of dense cells, (nodes, r).
+        by_depth: P of the nodes of each depth, over the depth's classes of dense cells, (nodes, r).
         factors: F of each depth, shape (r, r); None for 1.
-        find_root: Finds the covariance of the root and its inverse, shape (r, r) each, from P (r,)
-            and K (r, r) there, where it has another price.
+        find_root: If the root has a different price, finds its covariance and the inverse, shape
+            (r, r) each, from P (r,) and K (r, r) there.
     """
 
     by_depth: Sequence[FloatArray]
@@ -57,11 +57,12 @@ class Prices:
 
 @dataclass(frozen=True, eq=False)
 class MixedNodePrices(Prices):
-    """Prices that are sums of some matrices; `by_depth` has the root's alone.
+    """Prices that are sums of matrices; `by_depth` has only the root's.
 
     Attributes:
-        numbers: What the matrices are multiplied by for each node, shape (N, h).
-        between: What they are multiplied by that s'X s of its children takes off, shape (N, h).
+        numbers: The coefficients of the matrices at each node, shape (N, h).
+        between: The coefficients that are subtracted, times s'X s of a node's children, shape (N,
+            h).
         shares: s, the share of each node in all leaves, shape (N,).
         matrices: The matrices of each depth, over its classes, shape (h, r, r).
     """
@@ -83,14 +84,14 @@ class MixedNodePrices(Prices):
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What one sweep finds.
+    """The result of one sweep.
 
     Attributes:
         steps: Per step of the tree within the block's depth, the covariances of its children.
         root: Sigma of the root and its inverse, shape (r, r) each.
         variances: For each of the block's parts, the variances of its rows without the part's
             multiple, shape (rows of the part,).
-        profile: Of each leaf and dense cell, shape (leaves, D).
+        profile: The profile of each leaf and dense cell, shape (leaves, D).
     """
 
     steps: tuple[ChildCovariances, ...]
@@ -101,12 +102,12 @@ class Sweep:
 
 @dataclass(frozen=True, eq=False)
 class _PartNodes:
-    """Nodes of a part that have one depth: such with one child may be above the level.
+    """The nodes of a part at one depth: nodes with one child stand for those of several levels.
 
     Attributes:
         depth: The depth.
-        chosen: Which of the part's nodes, shape (n,).
-        places: The places of these nodes among those of the depth, shape (n,).
+        chosen: The indices of the nodes among the part's, shape (n,).
+        places: The indices of the nodes among those of the depth, shape (n,).
     """
 
     depth: int
@@ -130,11 +131,11 @@ class TreeFamily:
         self._rows, self._part_rows = find_depth_rows(self.classes, self._parts)
 
     def start(self) -> tuple[ChildCovariances, ...]:
-        """Make what the first sweep starts from: every node is spread evenly over its children."""
+        """Make the initial covariances, which spread every node evenly over its children."""
         return tuple(self._make_even(step) for step in self.steps)
 
     def estimate_work(self) -> float:
-        """Estimate the operations of a sweep: those of means of matrices, and of sums of rows."""
+        """Estimate the operations of a sweep: for means of matrices, and for sums of rows."""
         work, sizes = 0.0, [at_depth.size for at_depth in self.classes]
         for parents, r in [(1, sizes[0])] + [(len(s.parents), sizes[s.depth]) for s in self.steps]:
             work += parents * r**2 * (13.0 * r + 300.0) if r > 1 else 0.0
@@ -153,12 +154,12 @@ class TreeFamily:
         """Find the covariances of every node's children.
 
         Args:
-            start: What the sweep before this one found.
+            start: The covariances from the previous sweep.
             prices: The prices of the profile.
             rows: The weights q of the structure's rows, over their targets, shape (rows,).
 
         Returns:
-            What the sweep finds.
+            The result of the sweep.
         """
         P: Sequence[FloatArray] = prices.by_depth
         charges = self._collect_charges(start, rows)
@@ -192,14 +193,14 @@ class TreeFamily:
         )
 
     def divide_profile(self, sweep: Sweep, depths: int) -> FloatArray:
-        """Divide the profile by the depths of the nodes that are measured.
+        """Divide the profile among the depths of the measured nodes.
 
         Args:
-            sweep: What a sweep found.
+            sweep: The result of a sweep.
             depths: The number of depths of the tree.
 
         Returns:
-            Shape (leaves * D, depths), which sums to the profile.
+            Shape (leaves * D, depths), with the profile as the sum over depths.
         """
         cells = len(self.classes[0].of_cell)
         by_depth = np.zeros((depths, self._tree.size, cells))
@@ -212,7 +213,7 @@ class TreeFamily:
         return by_depth[:, self._tree.leaves].reshape(depths, -1).T
 
     def _make_even(self, step: TreeStep) -> ChildCovariances:
-        """Make the covariances that spread the nodes of a step evenly."""
+        """Make covariances that spread the nodes of a step evenly."""
         b, r = len(step.parents), self.classes[step.depth].size
         unit = np.broadcast_to(np.eye(r), (b, r, r))
         if step.counts is not None:
@@ -232,7 +233,7 @@ class TreeFamily:
     def _collect_charges(
         self, start: Sequence[ChildCovariances], rows: FloatArray
     ) -> list[Charges]:
-        """Collect what the covariance of each node is charged, by depth, (nodes,)."""
+        """Collect the charges of each node's covariance, by depth, (nodes,)."""
         weights = [
             np.zeros((len(nodes), of_depth.count))
             for nodes, of_depth in zip(self.nodes, self._rows, strict=True)
@@ -278,14 +279,14 @@ class TreeFamily:
 
 
 def sum_profiles(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArray:
-    """Sum the profiles of all blocks that are measured, shape (leaves, D)."""
+    """Sum the profiles of all measured blocks, shape (leaves, D)."""
     multiples = structure.subsets.profile_multiples[structure.noisy_blocks]
     weighted = (w * sweep.profile for w, sweep in zip(multiples, sweeps, strict=True))
     return np.asarray(sum(weighted))
 
 
 def sum_variances(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArray:
-    """Sum the variances that all blocks that are measured add to the rows, shape (rows,)."""
+    """Sum the contributions of all measured blocks to the rows' variances, shape (rows,)."""
     variances = np.zeros(structure.rows)
     for block, sweep in zip(structure.noisy_blocks.tolist(), sweeps, strict=True):
         for part, added in zip(structure.parts[block], sweep.variances, strict=True):
@@ -294,7 +295,7 @@ def sum_variances(structure: TreeStructure, sweeps: Sequence[Sweep]) -> FloatArr
 
 
 def _add_at(values: FloatArray, at: IntArray, more: FloatArray) -> None:
-    """Add to some different entries of values (n, ...), in place; `at` has shape (m,)."""
+    """Add to distinct entries `at` (m,) of values (n, ...), in place."""
     if len(at) == len(values) and np.array_equal(at, np.arange(len(at))):
         values += more  # without a copy of all entries
     else:

@@ -1,9 +1,9 @@
 """The optimum of a tree's family where neighbours replace a record.
 
-The weights p of leaves are those of each dense cell apart, and kinds of pairs have weights as well
-(`fitplug.families.tree.shape.pairs`). A step multiplies each of these by the mean cost of the pairs
-of cells of its kind. What is made least is half of the mean cost of a pair at these weights. Pairs
-share what the root measures of them, so that its classes have the price diag(P) - theta.
+The leaves have weights p separately for each dense cell, and kinds of pairs have weights as well
+(`fitplug.families.tree.shape.pairs`). A step multiplies each of these by the mean cost of the
+kind's pairs of cells. The Lagrangian has half of the mean cost of a pair at these weights. The two
+cells of a pair share the root's measurements, so its classes have the price diag(P) - theta.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
 
     Returns:
         Members, with the weights of leaves and dense cells and then those of kinds of pairs as p of
-        their dual weights. For one, pairs have weights wherever their paths part; for another they
-        depend on it. The costliest pair of one of them costs less.
+        their dual weights. For the first, the weights of pairs do not depend on where their paths
+        part; for the others they do. Which of them has the lower largest cost varies.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
@@ -61,7 +61,7 @@ def descend_tree_pairs(structure: TreePairStructure, options: Options) -> list[T
     if structure.tree.steps and not structure.keeps_tree and not solution.stopped:
         parting = PartingDescent(structure, MIXING * tolerance)
         start = parting.find_start(descent.split(solution.best_upper.x))
-        # Where floating point cannot follow these weights, the first member remains.
+        # If floating point cannot follow these weights, the first member remains.
         with suppress(DesignError):
             parted = parting.run(start, tolerance, most, options.progress)
             ends = dict.fromkeys((parted.best_upper, parted.best_lower))
@@ -89,7 +89,7 @@ class PairDescent(TreeDescent):
 
     @property
     def first_weights(self) -> FloatArray:
-        # Moves and pairs of dense cells are weighed as if two cells were drawn at random.
+        # Weigh moves and pairs of dense cells as if two cells were drawn at random.
         structure, even = self.structure, np.ones(1)
         for a in structure.free.tolist():
             n = structure.sizes[a]
@@ -107,7 +107,7 @@ class PairDescent(TreeDescent):
         return np.asarray(p - np.log(np.exp(p).sum(axis=0) * cells)).ravel()
 
     def make_duals(self, x: FloatArray) -> Duals:
-        """Make the dual weights of logarithms of weights."""
+        """Make dual weights from logarithms of weights."""
         structure, (p, kinds, q) = self.structure, self.split(x)
         kappas, _ = structure.weigh_blocks(kinds)
         cells = (p.reshape(-1, structure.cells) * kappas.max(axis=0)).ravel()
@@ -120,8 +120,8 @@ class PairDescent(TreeDescent):
         cells = structure.tree.sum_leaves(weights.p.reshape(-1, D) * D)
         prices = []
         for i, (block, family) in enumerate(zip(self.blocks, self.families, strict=True)):
-            merge = family.classes[0].merge_counts
-            theta = self.multiples[i] * merge(merge(structure.unfold_pairs(thetas[i])).T)
+            theta = family.classes[0].merge_matrices(structure.unfold_pairs(thetas[i]))
+            theta = self.multiples[i] * theta
             by_depth = family.price_cells(self.multiples[i] * kappas[i] * cells)
             find_root = partial(find_pair_root, theta, structure.find_totals(block))
             prices.append(Prices(by_depth, find_root=find_root))
@@ -137,7 +137,7 @@ class PairDescent(TreeDescent):
         profiles = self.multiples[:, None, None] * profiles
         leaves = weights.p.reshape(1, -1, structure.cells) * structure.cells
         means, most = (profiles * leaves).sum(axis=1), profiles.sum(axis=0).max(axis=0)
-        # Pairs that differ along a move alone.
+        # Pairs that differ only along a move.
         moved = 1 - self._ratios[:, 1:].T
         alike = moved @ means
         flat = profiles.reshape(len(sweeps), -1)
@@ -155,6 +155,6 @@ class PairDescent(TreeDescent):
         of_kinds = np.maximum(np.concatenate([anywhere.ravel(), alike.ravel()]), 0)
         g = np.einsum("bc,blc->lc", kappas[self.blocks], profiles)
         sums = (g * leaves[0]).sum(axis=0)
-        # Cells that no query counts cost nothing, and their weights stay as they are.
+        # Cells that no query counts cost nothing, and their weights stay unchanged.
         g = np.divide(g, sums, out=np.ones_like(g), where=sums > 0)
         return Costs(g.ravel() * float(weights.kinds @ of_kinds), of_kinds, largest)

@@ -1,4 +1,4 @@
-"""The root of a tree where pairs of cells share what it measures of them."""
+"""The root's covariance in a tree for pairs of cells, which share the root's measurements."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fitplug.families.tree.shape.root_totals import RootTotals
 from fitplug.numeric import FloatArray
 
 _LEFT = 1e-4
-"""The variance that public sums keep, relative to what they would have."""
+"""The variance that public sums keep, relative to the variance with measurement."""
 
 _LARGEST = 1 - 1e-6
-"""The largest part of theta that is taken off where totals are not public."""
+"""The largest share of theta that is subtracted if totals are not public."""
 
 _RIDGE = 1e-12
-"""The weight of directions that no query asks for, relative to the others."""
+"""The weight of directions that no query needs, relative to the others."""
 
 
 def find_pair_root(
@@ -23,17 +23,17 @@ def find_pair_root(
     """Find the covariance of the root and its inverse, shape (r, r) each.
 
     Args:
-        theta: What is taken off the price of the root's classes of dense cells, shape (r, r).
-        totals: What is public of their counts.
-        p: Their weights in the profile, shape (r,).
-        K: Weights of their covariance, shape (r, r).
+        theta: The matrix that is subtracted from the price of the root's classes, shape (r, r).
+        totals: The public sums of the classes.
+        p: The weights of the classes in the profile, shape (r,).
+        K: The weights of the classes' covariance, shape (r, r).
     """
     if not totals.count:
         mean = _find_full_mean(np.diag(p) - _LARGEST * theta, K)
         return mean, np.asarray(np.linalg.inv(mean))
     T = (np.arange(totals.count)[:, None] == totals.of_class).astype(np.float64)
     mass = T @ p
-    # Each public sum keeps a little of the variance that it would have if it were measured.
+    # Each public sum keeps a little of the variance that it would have with measurement.
     left = _LEFT * np.sqrt(mass / np.einsum("kc,cd,kd->k", T * p, K, T * p)) * mass
     S = np.einsum("k,kc,kd->cd", left / mass**2, T * p, T * p)
     precision = np.zeros_like(K)
@@ -46,7 +46,7 @@ def find_pair_root(
 
 
 def _find_full_mean(P: FloatArray, K: FloatArray) -> FloatArray:
-    """Find P # K^-1 for two matrices (n, n) > 0."""
+    """Compute P # K^-1 for two positive definite matrices (n, n)."""
     L = np.linalg.cholesky(P)
     N = L.T @ K @ L
     n = len(N)

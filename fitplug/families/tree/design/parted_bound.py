@@ -1,9 +1,9 @@
-"""Weights of the bound of trees whose pairs of cells are weighed by where their paths part.
+"""Weights of the bound of trees whose pairs have weights that depend on where paths part.
 
-The weights of the plan (`fitplug.families.tree.design.parting_descent`) are taken over as well as
-the weights of the bound can follow them (docs/theory/units.md, (U19)): these need pairs below the
-larger ones of a node's children where the shares of the children differ. So shares that are nearer
-to each other are tried too. Last, the weights of rows are improved. Nothing here is proven.
+The weights of the design (`fitplug.families.tree.design.parting_descent`) are converted as closely
+as the weights of the bound allow (docs/theory/units.md, (U19)): if the shares of a node's children
+differ, these need pairs below the larger children. So more even shares are tried too. Finally, the
+weights of rows are improved. Nothing here is proven.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from fitplug.numeric import FloatArray
 from fitplug.solve import MIXING, mix_with_uniform
 
 _EVENNESS: tuple[float, ...] = (0.0, 0.5, 0.8, 1.0)
-"""How much nearer to each other the shares of children are taken to be, on logarithms."""
+"""The factors, less than 1, by which differences of children's log shares are reduced."""
 
 _USUAL_EVENNESS = 0.8
-"""What is taken where there is no time to try all: which is best shows after a few steps only."""
+"""The evenness to use if there is no time to try all, as the best shows only after some steps."""
 
 _MOST_WORK, _FEWEST_STEPS, _MOST_STEPS = 2e10, 4, 80
-"""The most work of all evaluations together, and how many there are."""
+"""The most operations of all evaluations together, and the limits on their number."""
 
 _USUAL_POLES, _OF_A_CALL, _OF_A_NODE = 16, 2.5e6, 1500.0
-"""The poles of an evaluation, and what each step and each node take of each block in addition to
-their operations with matrices."""
+"""The poles of an evaluation, and the operations per block for each step and each node, in addition
+to those with matrices."""
 
 
 def find_parted_duals(
     descent: PartingDescent, weights: Weights, q: FloatArray, tolerance: float
 ) -> Duals | None:
-    """Find dual weights of the structure for which pairs are weighed by where their paths part.
+    """Find dual weights of the structure with weights of pairs by where their paths part.
 
     Args:
-        descent: The descent of the plan.
-        weights: Its weights.
+        descent: The descent of the design.
+        weights: The weights of the descent.
         q: Weights of rows to start from, shape (rows,).
         tolerance: The relative gap that ends the ascent.
 
     Returns:
-        The dual weights; None where there are too many for this tree, or floats cannot follow them.
+        The dual weights; None if the tree is too large for them, or floats cannot follow them.
     """
     structure = descent.structure
     if not structure.parts_below or descent.groups.is_between.any():
@@ -73,7 +73,7 @@ def find_parted_duals(
 
 
 def _count_steps(structure: TreePairStructure) -> int:
-    """Count the evaluations of the bound that there is time for."""
+    """Count the evaluations of the bound for which there is time."""
     depths, work = structure.tree.depths, 0.0
     for block in structure.noisy_blocks.tolist():
         nodes = float((depths < find_lowest_totals(structure, block)).sum())
@@ -83,7 +83,7 @@ def _count_steps(structure: TreePairStructure) -> int:
 
 
 def _even_out(structure: TreePairStructure, p: FloatArray, evenness: float) -> FloatArray:
-    """Bring the shares of children nearer to each other, (leaves,)."""
+    """Make the shares of children more even, and return those of the leaves, (leaves,)."""
     tree = structure.tree
     sums = tree.sum_leaves(p / p.sum())
     new = np.ones(tree.size)
@@ -95,7 +95,7 @@ def _even_out(structure: TreePairStructure, p: FloatArray, evenness: float) -> F
 
 
 def convert_weights(descent: PartingDescent, weights: Weights, shares: FloatArray) -> FloatArray:
-    """Convert the weights of a plan to those of the bound, at other shares of leaves.
+    """Convert the weights of the design to weights of the bound, at new shares of leaves.
 
     Returns:
         p of the structure.
@@ -109,7 +109,7 @@ def convert_weights(descent: PartingDescent, weights: Weights, shares: FloatArra
     anywhere, alike = kinds.sum(axis=0), np.zeros((structure.moves - 1, structure.cells))
     alike[:, first[same]] = kinds[-1, 1:, same].T
     anywhere[1:, same] -= kinds[-1, 1:, same].T
-    # The part of each group's pairs that part at each node, and at it or below.
+    # The share of each group's pairs that part at each node, and at it or below.
     parting = np.zeros((tree.size, groups.count))
     group = [groups.group_of[step.children[:, 0]] for step in tree.steps]
     for step, of_step in zip(tree.steps, group, strict=True):
@@ -126,7 +126,7 @@ def convert_weights(descent: PartingDescent, weights: Weights, shares: FloatArra
         m, pi = below.min(axis=1)[:, None, None], pi[:, None, None]
         apart = np.tensordot(parting[step.parents], kinds, 1)
         inside = np.tensordot(within[step.parents], kinds, 1) - apart
-        # What would be left at the leaves with the weights of the plan.
+        # The weight that the design's weights would leave at the leaves.
         change = (apart / (pi**2 - squares) * squares - inside) / pi
         b = np.clip(m * o - change * (1 - m / pi), 0, pi * o)
         most = (pi**2 * o).sum(axis=0)
@@ -138,7 +138,7 @@ def convert_weights(descent: PartingDescent, weights: Weights, shares: FloatArra
             of_child = np.maximum(n * (1 - m / share), 0.0) + b / share
             densities.update(zip(at.tolist(), of_child, strict=True))
     by_cell = np.repeat(shares, structure.cells)
-    # One part is positive, so that the weights are not taken for those of any two leaves.
+    # Positive parts mark these weights as dependent on where paths part.
     below_nodes = np.maximum(np.stack(parts).ravel(), 1e-12)
     kinds_of_pairs = np.concatenate([anywhere.ravel(), alike.ravel()])
     return np.concatenate([by_cell, np.maximum(kinds_of_pairs, 0), below_nodes])
@@ -163,7 +163,7 @@ class RowAscent:
     def _prepare(
         self, densities: PartedDensities, kinds: FloatArray
     ) -> Iterator[tuple[int, FloatArray, FloatArray, PartedPriors]]:
-        """Find what each block's gradient needs besides the weights of rows."""
+        """Find each block's arguments of `BlockGradient` other than the weights of rows."""
         structure = self.structure
         kappas, thetas = structure.weigh_blocks(kinds)
         tree, multiples = structure.tree, structure.subsets.profile_multiples
@@ -171,9 +171,7 @@ class RowAscent:
             classes = structure.classes[block][0]
             r, factor = classes.size, float(multiples[block])
             degrees = np.diag(classes.merge_counts(kappas[block]))
-            theta = classes.merge_counts(
-                classes.merge_counts(structure.unfold_pairs(thetas[block])).T
-            )
+            theta = classes.merge_matrices(structure.unfold_pairs(thetas[block]))
             covariances = build_covariances(structure, block, kappas[block], densities)
             depth = find_lowest_totals(structure, block)
             nodes = np.flatnonzero(tree.depths < depth)
@@ -198,7 +196,7 @@ class RowAscent:
             yield block, weights, factor * (degrees - theta), parted
 
     def evaluate(self, q: FloatArray) -> tuple[float, FloatArray]:
-        """Evaluate the bound, and the derivatives by which weights of rows are multiplied."""
+        """Evaluate the bound, and the factors for the weights of rows."""
         rows = q / self.structure.targets
         h = np.zeros(self.structure.rows)
         for block, weights, root, parted in self.blocks:
@@ -207,7 +205,7 @@ class RowAscent:
         return float(q @ h), h
 
     def climb(self, q: FloatArray, steps: int) -> None:
-        """Raise the bound by the weights of rows, from those given, and keep the best ones."""
+        """Raise the bound by changing the weights of rows, and keep the best ones."""
         for _ in range(steps):
             try:
                 value, h = self.evaluate(q)

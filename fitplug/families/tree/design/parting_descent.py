@@ -1,17 +1,17 @@
-"""The optimum of a tree's family for pairs of cells, by where their paths part.
+"""The optimum of a tree's family for pairs of cells, weighted by where their paths part.
 
-The pairs of one group have leaves below different children of one of some nodes; the pairs of the
-last group have one leaf. A kind has a group, a move and two dense cells. Where the paths of two
-leaves part at node v, the pair has its kind's weight times n_v s_l s_l', with shares s of leaves
-that are the same for all dense cells. So the matrix X (x) Y of a node with the children j has the
-price (docs/theory/units.md, section Trees)
+Each group of pairs belongs to some nodes: the paths of a pair's two leaves part at one of them. The
+pairs of the last group have only one leaf. A kind has a group, a move and two dense cells. If the
+paths of leaves l and l' part at node v, the pair has its kind's weight times n_v s_l s_l', where
+the shares s of leaves are the same for all dense cells. So the matrix X (x) Y of a node with
+children j has the price (docs/theory/units.md, section Trees)
 
     sum_j X_jj tr(Y P_j) - n_v s'X s tr(Y Theta_g)
     P_j = sum_h (m_jh diag(e_h) - a_jh Theta_h) + n_v q_j Theta_g
 
-for the group g of pairs that part there. Below j, m_jh and a_jh are the weights of the leaves and
-of the pairs of group h, and q_j is the sum of the squares of the shares of those that part at v.
-Nothing here is proven: the cost of a strategy is that of its costliest pair.
+where g is the group of pairs that part there. Below j, m_jh and a_jh are the weights of the leaves
+and of the pairs of group h, and q_j is the sum of the squared shares of the children of v for which
+j stands. Nothing here is proven: the cost of a strategy is that of its costliest pair.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
 
 _LEAST = 1e-9
-"""The least part of the pairs of a node whose paths part there, where they have weights."""
+"""The least share of pairs that part at a node, below which they get no weight."""
 
 _MOST_GROUPS, _MOST_KINDS, _MOST_NUMBERS = 40, 200_000, 2**22
-"""The most groups of one depth, of their kinds of pairs, and of numbers by node and group."""
+"""The most groups of one depth, kinds of pairs in them, and numbers per node and group."""
 
 
 class Parting(NamedTuple):
-    """Where the pairs of G groups are, at some shares of the leaves.
+    """The weights of the pairs of G groups along the tree, at some shares of the leaves.
 
     Attributes:
         shares: s of each node, shape (N,).
         leaves: m of each leaf over its share, shape (leaves, G).
         ends: m of each node, shape (N, G).
-        numbers: What Theta_h is multiplied by in P_j, shape (N, G).
-        between: n_v of the group that parts at each node, zero for others, shape (N, G).
-        reach: What the pairs with a leaf below child j share on average is X_jj times this,
-        across: and (X s)_j times this, shape (N, G) each.
-        sizes: The parts of the groups among all pairs of two leaves, shape (G,).
+        numbers: The coefficients of Theta_h in P_j, shape (N, G).
+        between: n_v of the group that parts at each node, zero for other groups, shape (N, G).
+        reach: The coefficient of X_jj in the average that pairs with a leaf below child j share,
+            shape (N, G).
+        across: The coefficient of (X s)_j in this average, shape (N, G).
+        sizes: The shares of the groups among all pairs of two leaves, shape (G,).
     """
 
     shares: FloatArray
@@ -89,7 +90,7 @@ class PartingGroups:
         self.group_of: IntArray = groups[np.searchsorted(tops, self.top)]
         self.depths = np.zeros(int(groups.max()) + 1, dtype=np.int64)
         self.depths[groups] = depth_of[tops]
-        # The children that the queries ask for, by group; nodes between are none of them.
+        # The children that queries use, by group, without the nodes in between.
         self.children = [
             np.flatnonzero(is_child & (self.group_of == g)) for g in range(len(self.depths))
         ]
@@ -100,11 +101,11 @@ class PartingGroups:
         return len(self.depths) + 1
 
     def weigh(self, shares: FloatArray) -> Parting:
-        """Find where pairs are at shares of the leaves, (leaves,), which sum to 1."""
+        """Compute the weights of pairs along the tree, for shares of the leaves that sum to 1."""
         tree, G = self.tree, self.count
         s = tree.sum_leaves(shares)
         each = s / tree.multiplicities
-        # n_v and n_v q by child; q of nodes between is that of all below them.
+        # n_v and n_v q by child; q of a node in between sums those below it.
         norm, square = np.zeros(tree.size), np.zeros(tree.size)
         held, factor = np.zeros((2, tree.size, G))
         sizes = np.ones(G)
@@ -147,9 +148,9 @@ class PartingGroups:
 
 
 class PartingDescent(TreeDescent):
-    """The fixed-point map for kinds of pairs by where their paths part.
+    """The fixed-point map for kinds of pairs, distinguished by where their paths part.
 
-    The weights p are those of the leaves, which are the same for all dense cells.
+    The leaves have weights p, which are the same for all dense cells.
     """
 
     takes_means = True
@@ -170,7 +171,7 @@ class PartingDescent(TreeDescent):
         self._ratios = structure.move_ratios[self.blocks]
 
     def find_start(self, x: Weights) -> FloatArray:
-        """Find weights of equal meaning for those of pairs of any two leaves."""
+        """Convert weights of pairs of any two leaves to equivalent weights."""
         structure = self.structure
         cells = x.p.reshape(-1, structure.cells)
         shares = cells.sum(axis=1) / cells.sum()
@@ -183,7 +184,7 @@ class PartingDescent(TreeDescent):
         return self.normalise(np.log(np.maximum(np.concatenate(weights), 1e-30)))
 
     def unfold_kinds(self, kinds: FloatArray) -> FloatArray:
-        """Unfold weights of kinds, (kinds,), to all, (G, moves, K)."""
+        """Expand weights of the valid kinds (kinds,) to all kinds (G, moves, K)."""
         every = np.zeros(self.shape)
         every[self.valid] = kinds
         return every
@@ -203,9 +204,10 @@ class PartingDescent(TreeDescent):
         prices = []
         for i, (block, family) in enumerate(zip(self.blocks, self.families, strict=True)):
             ends, thetas = self._weigh_block(i, kinds)
+            merged = [classes.merge_matrices(thetas) for classes in family.classes]
             matrices = [
                 np.concatenate([classes.merge_counts(ends)[:, :, None] * np.eye(classes.size), of])
-                for classes, of in zip(family.classes, _merge(family, thetas), strict=True)
+                for classes, of in zip(family.classes, merged, strict=True)
             ]
             theta = matrices[0][len(ends) :].sum(axis=0)
             prices.append(
@@ -221,7 +223,7 @@ class PartingDescent(TreeDescent):
         return prices
 
     def measure_costs(self, sweeps: Sequence[Sweep], weights: Weights) -> Costs:
-        # Half of the mean cost of pairs of each kind, and of pairs with each leaf.
+        # Half of the mean cost of the pairs of each kind, and of the pairs with each leaf.
         structure, G = self.structure, self.groups.count
         tree, (first, second) = structure.tree, structure.cell_pairs
         parting, kinds = self.groups.weigh(weights.p), self.unfold_kinds(weights.kinds)
@@ -251,14 +253,15 @@ class PartingDescent(TreeDescent):
     def _share(
         self, family: TreeFamily, sweep: Sweep, thetas: FloatArray, parting: Parting
     ) -> tuple[FloatArray, FloatArray]:
-        """Find what pairs of a group share in a block, on average.
+        """Compute the average that pairs of each group share in a block.
 
         Returns:
-            By pairs of dense cells, (G, D, D), and by node, at the weights of kinds (N, G).
+            The average by pair of dense cells, (G, D, D), and by node at the weights of kinds, (N,
+            G).
         """
         by_depth = [np.zeros((len(thetas), c.size, c.size)) for c in family.classes]
         by_depth[0] += sweep.root[1]
-        merged = _merge(family, thetas)
+        merged = [classes.merge_matrices(thetas) for classes in family.classes]
         by_node = np.zeros((self.structure.tree.size, len(thetas)))
         by_node[0] = np.tensordot(merged[0], sweep.root[1], axes=2)
         for step, found in zip(self.structure.tree.steps, sweep.steps, strict=False):
@@ -280,18 +283,12 @@ class PartingDescent(TreeDescent):
         return shared, by_node
 
 
-def _merge(family: TreeFamily, matrices: FloatArray) -> list[FloatArray]:
-    """Sum matrices over dense cells, (G, D, D), by the classes of each depth, (G, r, r)."""
-    merges = (classes.merge_counts for classes in family.classes)
-    return [np.asarray(merge(merge(matrices).swapaxes(1, 2))) for merge in merges]
-
-
 def _gather_tops(children: IntArray, depths: IntArray, most: int) -> IntArray:
-    """Gather nodes whose pairs of children are much alike in groups.
+    """Gather nodes with similar pairs of children in groups.
 
     Args:
         children: The number of children of each node, shape (n,).
-        depths: The depths of their children, shape (n,).
+        depths: The depths of the nodes' children, shape (n,).
         most: The most groups of one depth.
 
     Returns:

@@ -1,14 +1,14 @@
 """The optimum of a tree's family for a person with several records, at most one in each period.
 
-**Periods that are symmetric.** Persons of the kinds of `fitplug.families.tree.shape.persons` count
-nodes of each depth with other weights than one record does. The terms p_j p_j' of their moments at
-the children of a node are left out: a strategy that spreads a node over its children in proportion
-to p does not measure them. So the best member is the one for one record, with p times a weight for
-each depth and block.
+**Symmetric periods.** For the kinds of persons of `fitplug.families.tree.shape.persons`, nodes of
+each depth have other weights than for one record. The terms p_j p_j' of their moments at the
+children of a node are omitted: a strategy that spreads a node over its children in proportion to p
+does not measure them. So the best member is that for one record, with p times a weight for each
+depth and block.
 
-**Periods that are dense cells.** The dual has a weight for each leaf, and one for each of some
-differences over the dense cells. The costliest differences of the best member join the others,
-until they cost no more than those do, as where blocks are matrices
+**Periods as dense cells.** The dual has a weight for each leaf, and one for each of some
+differences over the dense cells. The costliest differences of the best member are added until none
+costs more than the named ones, as for blocks that are matrices
 (`fitplug.families.blocks.design.columns`).
 """
 
@@ -41,27 +41,27 @@ from fitplug.solve import MIXING, Options
 from fitplug.workload import CellClasses
 
 _LEAST_WEIGHT = 1e-9
-"""The least weight of a depth, relative to the last depth's: months between which no person's
-records differ would be measured with infinite precision."""
+"""The least weight of a depth, relative to the last depth's. With weight 0, a depth at which no
+person costs anything would be measured with infinite precision."""
 
 _RIDGE = 1e-10
-"""The least eigenvalue of a moment, relative to the largest: nothing is measured for free."""
+"""The least eigenvalue of a moment, relative to the largest, so that no measurement is free."""
 
 _ROUNDS, _STEPS = 12, 40
-"""The most times that differences are added, and the most iterations of each round."""
+"""The most rounds in which differences are added, and the most iterations of each."""
 
 _MANY_CELLS = 64
-"""With more dense cells, fewer windows of periods have weights from the start."""
+"""With more dense cells, fewer windows of periods have initial weights."""
 
 _NEW_SHARE = 0.1
-"""The part of all weight that new differences begin with."""
+"""The share of all weight with which new differences start."""
 
 _LEAST_MIXING = 1e-3
-"""The part of all weight of differences that is spread evenly: what no difference that has a weight
-costs anything for would be measured with infinite precision."""
+"""The share of all weight of differences to spread evenly. Without it, directions in which no
+weighted difference has a cost would be measured with infinite precision."""
 
 _VIOLATED = 0.25
-"""The part of the tolerance by which differences that are added cost more than the others."""
+"""The share of the tolerance by which added differences must cost more than the others."""
 
 
 def descend_person_trees(structure: PersonTreeStructure, options: Options) -> TreeMember:
@@ -69,12 +69,12 @@ def descend_person_trees(structure: PersonTreeStructure, options: Options) -> Tr
 
     Args:
         structure: The structure.
-        options: How to solve. The tolerance is the relative gap to the optimum of the family that
-            ends the iteration, and progress is called with that gap.
+        options: How to solve. The tolerance is the relative gap to the family's optimum at which
+            the iteration ends, and progress is called with this gap.
 
     Returns:
-        The member. p of its dual weights has the weights of the cells and then those of the kinds
-        or, where periods are dense cells, those of the leaves and then those of its `sets`.
+        The member. p of its dual weights has the weights of the cells and then of the kinds or, if
+        periods are dense cells, the weights of the leaves and then of its `sets`.
 
     Raises:
         DesignError: If the targets differ by too many orders of magnitude.
@@ -86,7 +86,7 @@ def descend_person_trees(structure: PersonTreeStructure, options: Options) -> Tr
 
 
 class KindDescent(TreeDescent):
-    """The fixed-point map for kinds of persons, where periods are symmetric."""
+    """The fixed-point map for kinds of persons, with symmetric periods."""
 
     structure: PersonTreeStructure
 
@@ -126,7 +126,7 @@ class KindDescent(TreeDescent):
 
 
 def _descend_sets(structure: PersonTreeStructure, options: Options) -> TreeMember:
-    """Find the member of least cost where periods are dense cells."""
+    """Find the member of least cost with periods as dense cells."""
     windows = _list_windows(structure)
     sets = list_single_records(structure.person).append(windows).append(scatter(windows))
     sets = sets.leave_out()
@@ -170,7 +170,7 @@ class SetDescent(TreeDescent):
 
     Args:
         structure: The structure, whose periods are dense cells.
-        mixing: The part of all weight that is spread evenly in each iteration.
+        mixing: The share of all weight to spread evenly in each iteration.
         sets: The differences.
     """
 
@@ -186,7 +186,7 @@ class SetDescent(TreeDescent):
         ]
 
     def estimate_work(self) -> float:
-        # About 200 differences have weights.
+        # Some 200 differences have weights.
         structure, tree = self.structure, self.structure.tree
         parents = sum(len(step.parents) for step in tree.steps)
         work = 50.0 * parents * structure.cells**3 + 200.0 * tree.size
@@ -200,7 +200,7 @@ class SetDescent(TreeDescent):
             for depth, (classes, nodes) in enumerate(
                 zip(family.classes, family.nodes, strict=True)
             ):
-                factors.append(_factor(_merge_moments(classes, means[min(depth, 1)])))
+                factors.append(_factor(classes.merge_matrices(means[min(depth, 1)])))
                 by_depth.append(np.repeat(masses[nodes, None], len(factors[-1]), axis=1))
             prices.append(Prices(by_depth, factors))
         return prices
@@ -211,7 +211,7 @@ class SetDescent(TreeDescent):
         every = np.zeros((len(tree.leaves), len(weights.kinds)))
         for family, sweep, moments in zip(self.families, sweeps, self._moments, strict=True):
             merged = [
-                _merge_moments(classes, moments[min(depth, 1)])
+                classes.merge_matrices(moments[min(depth, 1)])
                 for depth, classes in enumerate(family.classes)
             ]
             costs = np.zeros((tree.size, len(weights.kinds)))
@@ -226,7 +226,7 @@ class SetDescent(TreeDescent):
         return Costs(every @ weights.kinds, weights.p @ every, float(every.max()))
 
     def multiply_records(self, sweeps: Sequence[Sweep], p: FloatArray) -> RecordProducts:
-        """Compute the products of records, on average over the leaves."""
+        """Compute the products of records, averaged over the leaves."""
         structure, masses = self.structure, self.structure.tree.sum_leaves(p)
         person = structure.person
         parts, leaf = [], len(person.sizes) - 1
@@ -242,7 +242,7 @@ class SetDescent(TreeDescent):
 def _write_moments(
     structure: PersonTreeStructure, sets: RecordSets, attributes: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray]:
-    """Write out M_A of differences over the dense cells at the root, and below it, (v, D, D)."""
+    """Form M_A of differences over the dense cells, at the root and below it, (v, D, D) each."""
     sizes = (*structure.person.sizes[:-1], math.inf)
     every, both = np.arange(len(sets))[:, None, None], []
     for shared in (attributes, (*attributes, len(sizes) - 1)):
@@ -256,10 +256,10 @@ def _write_moments(
 def _average_precisions(
     family: TreeFamily, sweep: Sweep, masses: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Average Sigma^-1 over the leaves, by the weights below nodes (N,).
+    """Average Sigma^-1 over the leaves, with the weights below nodes (N,).
 
     Returns:
-        What the root adds, and what the nodes below it add, shape (D, D).
+        The contributions of the root and of the nodes below it, shape (D, D) each.
     """
     total = np.zeros((len(family.classes[0].of_cell),) * 2)
     for step, covariances in zip(family.steps, sweep.steps, strict=True):
@@ -269,14 +269,8 @@ def _average_precisions(
     return _expand(family.classes[0], sweep.root[1]), total
 
 
-def _merge_moments(classes: CellClasses, moments: FloatArray) -> FloatArray:
-    """Sum moments (..., D, D) by class, (..., r, r)."""
-    half = classes.merge_counts(moments).swapaxes(-1, -2)
-    return np.asarray(classes.merge_counts(half))
-
-
 def _factor(moment: FloatArray) -> FloatArray:
-    """Factor a moment, (r, r)."""
+    """Compute F with F F' near a moment (r, r)."""
     values, vectors = np.linalg.eigh(moment)
     return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1:])))
 
@@ -288,17 +282,17 @@ def _expand(classes: CellClasses, values: FloatArray) -> FloatArray:
 
 
 def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
-    """Find costly differences that differ from each other.
+    """Find costly differences that are different from each other.
 
-    They are costly ones of all, and with and without each period. The costliest of all are almost
-    equal to each other, and a design that heeds them alone makes others costly.
+    They are costly ones among all differences, and among those with and without each period. The
+    costliest ones are nearly equal, and a design with these alone makes others costly.
 
     Args:
         products: The products of records, as floats.
-        most: How many of all are wanted, about.
+        most: About how many to find among all differences.
     """
     varied = find_costly_differences(products, most)
-    # More than what all records of a person can gain or cost together.
+    # More than all records of a person can add to or subtract from a cost.
     size = 2 * products.person.most * float(np.abs(products.products).max())
     for period in range(products.person.period_count):
         at = np.flatnonzero(products.person.periods == period)
@@ -311,9 +305,9 @@ def find_varied_differences(products: RecordProducts, most: int) -> RecordSets:
 
 
 def _list_windows(structure: PersonTreeStructure) -> RecordSets:
-    """List persons with records in one leaf in successive periods, the first after the last."""
+    """List persons with records in one leaf in successive periods, which wrap around."""
     k, T, periods = structure.most_records, structure.period_count, structure.periods
-    # The dense cells of each period are in the same order of everything else.
+    # Within each period, the dense cells are in the same order of all other attributes.
     by_period = np.argsort(periods, kind="stable").reshape(T, -1)
     lengths = sorted({min(2, k), -(-k // 2), max(k - 1, 1), k})
     windows = []
@@ -327,7 +321,7 @@ def _list_windows(structure: PersonTreeStructure) -> RecordSets:
 
 
 def scatter(sets: RecordSets) -> RecordSets:
-    """Give each record of differences a leaf that is drawn apart."""
+    """Give each record of differences an independently drawn leaf."""
     labels = sets.labels.copy()
     labels[:, :, -1] = np.where(sets.cells >= 0, np.arange(sets.cells.shape[1]), 0)
     return RecordSets(sets.cells, labels)

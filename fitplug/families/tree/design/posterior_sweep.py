@@ -1,8 +1,9 @@
 """Sweeps up and down a tree for the posterior covariance of each node at a pole.
 
-An upward sweep finds V (docs/theory/trees.md, (T6)), and with the gain G = V_j (V0_v)^-1 of child j
-the downward one y_j = V_j - G V_j + G y_v G'. Matrices are inverted from their Cholesky factors, in
-stacks that fit into the caches. Nothing here is proven: the certificate evaluates the bound anew.
+An upward sweep finds V (docs/theory/trees.md, (T6)). With the gain G = V_j (V0_v)^-1 of child j,
+the downward sweep finds y_j = V_j - G V_j + G y_v G'. Matrices are inverted from their Cholesky
+factors, in stacks that fit into the caches. Nothing here is proven: the certificate evaluates the
+bound again.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from fitplug.families.tree.certificate.scalar_trees import ScalarTree
 from fitplug.numeric import FloatArray, IntArray
 
 _NUMBERS = 2**17
-"""Entries of a stack of matrices."""
+"""The number of entries of a stack of matrices."""
 
 _RIDGE = 1e-13
-"""What is added to the diagonal of V0 before it is inverted, relatively."""
+"""The relative addition to the diagonal of V0 before it is inverted."""
 
 _LEAST_MASS = 1e-30
-"""Relative to the largest mass: lower ones are taken to be this."""
+"""The least mass relative to the largest; smaller masses are raised to it."""
 
 
 class PosteriorSweep:
-    """Sweeps over a tree, at one pole after the other.
+    """Sweeps over a tree, at one pole after another.
 
     Args:
         tree: The tree.
-        priors: The precision of each node before it is measured, beyond what its children tell of
-            it, at pole 1, shape (n, r, r), where records move.
+        priors: The additional prior precision of each node at pole 1, shape (n, r, r), where
+            records move; None for that of the masses.
 
     Attributes:
         precisions: W_v of each node, shape (n, r, r).
@@ -56,12 +57,12 @@ class PosteriorSweep:
 
         Args:
             tau: The pole.
-            information: The precision with which the total is known from below, shape (n,).
-            root: The covariance of the counts at the root, times tau, if the masses do not give it,
+            information: The precision with which nodes below determine the total, shape (n,).
+            root: The covariance of the root's counts times tau, if it is not that of the masses,
                 shape (r, r).
 
         Returns:
-            The posterior covariances, shape (n, r, r); another run overwrites them.
+            The posterior covariances, shape (n, r, r). The next run overwrites them.
         """
         y, at = self._y, np.arange(self.tree.masses.shape[1])
         for some in self._divide(len(self._bottom)):
@@ -88,7 +89,7 @@ class PosteriorSweep:
         return y
 
     def _find_prior_inverse(self, i: int, tau: float) -> FloatArray:
-        """Sweep up one step: find V of its parents, and return the inverse of V0, (b, r, r)."""
+        """Sweep up one step: compute V of its parents, and return the inverse of V0, (b, r, r)."""
         step, y = self.tree.steps[i], self._y
         at = np.arange(y.shape[1])
         prior = y[step.children[:, 0]]
@@ -113,13 +114,13 @@ class PosteriorSweep:
 
 
 def move_root(V: FloatArray, sums: FloatArray, tau: float, covariance: FloatArray) -> FloatArray:
-    """Find the posterior covariance of the root for another covariance of its counts.
+    """Find the posterior covariance of the root for a new prior covariance of its counts.
 
     Args:
-        V: The posterior covariance if the counts have the covariance diag(sums) / tau, (r, r).
+        V: The posterior covariance for the prior covariance diag(sums) / tau, shape (r, r).
         sums: The sums of p, shape (r,).
         tau: The pole.
-        covariance: The other one, times tau.
+        covariance: The new prior covariance, times tau.
     """
     information = np.linalg.inv(V) - np.diag(tau / sums)
     prior = covariance / tau
@@ -153,10 +154,10 @@ def _build_precisions(tree: DenseTree) -> FloatArray:
 def sweep_numbers(
     tree: ScalarTree, tau: FloatArray, top: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sweep up, and down from the posterior variances of the top nodes, (tops, P).
+    """Sweep up, and then down from posterior variances of the top nodes, (tops, P).
 
     Returns:
-        V, y, and the gain from the top node down to each node, shape (n, P).
+        V, y, and the gain from the top node down to each node, shape (n, P) each.
     """
     order = tree.order
     before = tree.masses[:, None] / tau

@@ -1,4 +1,4 @@
-"""What a Lagrangian charges for the precisions of the children of nodes.
+"""A Lagrangian's prices for the precisions of the children of nodes.
 
 Child j of a node with the matrix X (x) Y has the price tr(P_j Y) for each of X_jj, with a matrix
 P_j over its classes of dense cells.
@@ -19,14 +19,14 @@ from fitplug.families.tree.design.sibling_covariance import (
 from fitplug.numeric import FloatArray
 
 _RIDGE = 1e-12
-"""The weight of directions that no query asks for, relative to the others."""
+"""The weight of directions that no query needs, relative to the others."""
 
 _LEAST = 1e-6
 """The least price of a child, relative to the largest of its siblings."""
 
 
 class ProfilePrices(ABC):
-    """P_j of the k children of each of b nodes."""
+    """The prices P_j of the k children of each of b nodes."""
 
     @abstractmethod
     def solve_siblings(
@@ -38,7 +38,7 @@ class ProfilePrices(ABC):
             Y: Shape (b, r, r).
             K: Weights of the children's variances, positive, shape (b, k).
             s: The variances of the nodes, shape (b,).
-            start: What is found at weights near to these, or even covariances.
+            start: The covariances at nearby weights, or even ones.
         """
 
     @abstractmethod
@@ -48,8 +48,8 @@ class ProfilePrices(ABC):
         """Find P # K^-1 and its inverse, (b, r, r) each, for the price P of the nodes' matrices.
 
         Args:
-            siblings: The covariances of the children; None for 1 - 1/k of identical ones, whose
-                charges K are over that.
+            siblings: The covariances of the children; None for identical children, where K is
+                already divided by 1 - 1/k.
             K: Shape (b, r, r), positive definite.
         """
 
@@ -59,7 +59,7 @@ class DiagonalPrices(ProfilePrices):
     """P_j = F diag(weights) F'.
 
     Attributes:
-        weights: Of the children's classes, shape (b, k, r).
+        weights: The weights of the children's classes, shape (b, k, r).
         factor: F, shape (r, r); None for 1.
     """
 
@@ -84,13 +84,13 @@ class DiagonalPrices(ProfilePrices):
 
 @dataclass(frozen=True, eq=False)
 class MixedPrices(ProfilePrices):
-    """P_j is a sum of some matrices times numbers of child j, and pairs of children share some.
+    """P_j is a sum of matrices times coefficients of child j, minus a share of pairs of children.
 
     Attributes:
-        numbers: Shape (b, k, h).
-        between: What matrices are multiplied by that z'X z takes off, shape (b, h).
+        numbers: The coefficients of the matrices for each child, shape (b, k, h).
+        between: The coefficients that are subtracted, times z'X z, shape (b, h).
         shares: z, shape (b, k).
-        matrices: Shape (h, r, r).
+        matrices: The matrices, shape (h, r, r).
     """
 
     numbers: FloatArray
@@ -103,7 +103,7 @@ class MixedPrices(ProfilePrices):
     ) -> SiblingCovariances:
         sizes = self._measure(Y)
         P = (self.numbers @ sizes[:, :, None])[:, :, 0]
-        # Of a child with most of all below its node, P may be negative, and the price is not.
+        # P may be negative for a child with most of its node's share, although the price is not.
         P = np.maximum(P, _LEAST * P.max(axis=1, keepdims=True))
         shared = SharedPrice((self.between * sizes).sum(axis=1), self.shares)
         return solve_siblings(P, K, s, start, shared)
@@ -127,14 +127,14 @@ class MixedPrices(ProfilePrices):
         return mean, np.asarray(np.linalg.inv(mean), dtype=np.float64)
 
     def _measure(self, Y: FloatArray) -> FloatArray:
-        """Compute tr(M Y) of the matrices M, shape (b, h)."""
+        """Compute tr(M Y) for each matrix M, shape (b, h)."""
         return np.tensordot(Y, self.matrices, axes=((1, 2), (1, 2)))
 
 
 def find_mean(
     P: FloatArray, K: FloatArray, factor: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Find F diag(P) F' # K^-1 and its inverse, for P (b, r) > 0, K (b, r, r) and F (r, r) or 1."""
+    """Compute F diag(P) F' # K^-1 and its inverse, for P (b, r) > 0, K (b, r, r), F (r, r) or 1."""
     if factor is not None:
         inverse = np.linalg.inv(factor)
         mean, precision = find_mean(P, factor.T @ K @ factor)
@@ -150,7 +150,7 @@ def find_mean(
 
 
 def decompose(N: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute the square roots of the eigenvalues of matrices (b, r, r), and the vectors."""
+    """Compute the square roots of the eigenvalues of matrices (b, r, r), and the eigenvectors."""
     at = np.arange(N.shape[1])
     N[:, at, at] += _RIDGE * N[:, at, at].mean(axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(N)

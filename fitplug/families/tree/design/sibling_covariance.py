@@ -1,6 +1,6 @@
 """The covariance of a node's children that minimises a Lagrangian (docs/theory/trees.md).
 
-Of a node with variance s and k children with weights P and K > 0, the minimum of
+For a node with variance s and k children with weights P and K > 0, the minimum of
 
     tr(diag(P) Sigma^-1) + tr(diag(K) Sigma)    subject to 1'Sigma 1 = s
 
@@ -21,18 +21,18 @@ from fitplug.numeric import FloatArray
 from fitplug.solve import place_poles
 
 _LEAST = 1e-12
-"""The least product of a child's weights, relative to the largest of its siblings. A child that
-nobody asks for is measured with next to no precision, but integers must hold it."""
+"""The least product of a child's weights, relative to the largest of its siblings. A child that no
+query needs is measured with next to no precision, but integers must be able to hold it."""
 
 _LEFT = 1e-6
-"""The least part of a price that remains where something is taken off."""
+"""The least share of a price that remains after a subtraction."""
 
 _FIRST_STEPS, _STEPS = 12, 2
-"""Newton steps for the multipliers."""
+"""The Newton steps for the multipliers: at first, and from a nearby solution."""
 
 
 class SharedPrice(NamedTuple):
-    """What is taken off the price of the precisions of siblings: c z z' for each node.
+    """The part c z z' that is subtracted from the price of siblings' precisions at each node.
 
     Attributes:
         sizes: c, shape (b,).
@@ -45,16 +45,16 @@ class SharedPrice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SiblingCovariances:
-    """What the children of b nodes have.
+    """The covariances of the children of b nodes.
 
     Attributes:
         multipliers: lambda of each node, shape (b,).
         references: u = Sigma 1 / 1'Sigma 1, shape (b, k).
         variances: The diagonal of C = Sigma - u u' 1'Sigma 1, shape (b, k).
         profiles: The diagonal of X = Sigma^-1 - 11' / 1'Sigma 1, shape (b, k).
-        weights: P and K, at which they were found; None for even ones.
-        shared: What pairs of children share; None for nothing.
-        images: X z for the shares z of children, shape (b, k), where pairs share something.
+        weights: P and K for which they are optimal; None for even ones.
+        shared: The subtracted part of the price; None for nothing.
+        images: X z for the shares z of children, shape (b, k); None if nothing is subtracted.
     """
 
     multipliers: FloatArray
@@ -67,7 +67,7 @@ class SiblingCovariances:
 
     @classmethod
     def make_even(cls, b: int, k: int) -> SiblingCovariances:
-        """Spread nodes evenly over their children."""
+        """Make covariances that spread nodes evenly over their children."""
         ones = np.ones((b, k))
         return cls(np.zeros(b), ones / k, ones, ones)
 
@@ -81,16 +81,15 @@ def solve_siblings(
 ) -> SiblingCovariances:
     """Find the covariances of the children of several nodes at the price diag(P) - c z z'.
 
-    With it in the place of diag(P), and Q = diag(K) + lambda 11', Sigma is the sum of the poles'
-    omega (Q + tau P^-1)^-1, and Sigma^-1 is Q Sigma P^-1. The matrices are diagonal ones and two
-    outer products.
+    With this price as P, and Q = diag(K) + lambda 11', Sigma is the sum of omega (Q + tau P^-1)^-1
+    over poles, and Sigma^-1 is Q Sigma P^-1. All matrices are diagonal plus two outer products.
 
     Args:
         P: Weights of the children in the profile, positive, shape (b, k).
         K: Weights of the children's variances, positive, shape (b, k).
         s: The variances of the nodes, shape (b,).
-        start: What is found at weights near to these, or even covariances.
-        shared: What is taken off; None for nothing.
+        start: The covariances at nearby weights, or even ones.
+        shared: The subtracted part of the price; None for nothing.
 
     Returns:
         The covariances.
@@ -157,7 +156,7 @@ def solve_siblings(
 
 
 def build_strategies(siblings: SiblingCovariances) -> FloatArray:
-    """Build A with A'A = X, upper trapezoidal, of several nodes, shape (b, k - 1, k)."""
+    """Build upper trapezoidal A with A'A = X for several nodes, shape (b, k - 1, k)."""
     assert siblings.weights is not None
     P, K = siblings.weights
     v = np.sqrt(P)
@@ -192,6 +191,6 @@ def build_strategies(siblings: SiblingCovariances) -> FloatArray:
 
 
 def _multiply_weights(P: FloatArray, K: FloatArray) -> FloatArray:
-    """Multiply the weights of children, (b, k), within the range that integers can hold."""
+    """Multiply the weights of children, (b, k), limited to the range that integers can hold."""
     d = P * K
     return np.asarray(np.maximum(d, _LEAST * d.max(axis=1, keepdims=True)))

@@ -1,15 +1,15 @@
-"""Blocks that are trees: one attribute is a hierarchy, which is asked for level by level.
+"""Blocks that are trees: one attribute is a hierarchy, which queries use level by level.
 
-The other attributes are symmetric, or they are dense attributes of few cells together. Each subset
-A of the symmetric ones has a block Sigma_A (docs/theory/symmetry.md) over the leaves of the tree
-and the D dense cells, and a block is one of the following family (docs/theory/trees.md). With R_v
-the sums of the k_v children of node v, over the dense cells,
+The other attributes are symmetric, or dense with few cells together. Each subset A of the symmetric
+ones has a block Sigma_A (docs/theory/symmetry.md) over the leaves of the tree and the D dense
+cells, and a block is one of the following family (docs/theory/trees.md). With R_v the sums of the
+k_v children of node v, over the dense cells,
 
     Sigma_A^-1 = R_0' Y_0 R_0 + sum_v R_v' (X_v (x) Y_v) R_v    X_v u_v = 0,  1'u_v = 1
 
-for the root 0, with X_v >= 0 of shape (k_v, k_v) and rank k_v - 1, and Y_v > 0 on what is asked of
-the children. So a node's children are known as u_v times the node, plus an independent error of
-covariance X_v^+ (x) Y_v^-1 on the contrasts of u_v:
+for the root 0, with X_v >= 0 of shape (k_v, k_v) and rank k_v - 1, and Y_v > 0 over the children's
+classes of dense cells. So the noise of a node's children is u_v times the node's, plus an
+independent part of covariance X_v^+ (x) Y_v^-1 on the contrasts of u_v:
 
     covariance of child j of v:  u_vj^2 (covariance of v) + (X_v^+)_jj Y_v^-1
     profile of child j of v:     profile of v + (X_v)_jj diag Y_v
@@ -39,19 +39,19 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, freeze, frozen_prope
 from fitplug.workload import CellClasses, check_coefficients, find_classes
 
 MAX_NODES = 20_000_000
-"""Most nodes of all blocks together: they take about 3 GB while the plan is designed."""
+"""The most nodes of all blocks together: they take about 3 GB during a design."""
 
 
 @dataclass(frozen=True, eq=False)
 class LevelNodes:
-    """The nodes of one level that are told apart.
+    """The distinguished nodes of one level.
 
     Attributes:
-        depth: Their depth, which is the level's.
-        nodes: The different nodes, ascending, shape (r,).
+        depth: The depth of the level.
+        nodes: The distinct nodes, ascending, shape (r,).
         positions: The index in `nodes` of each node of the level, shape (nodes of the level,).
-        first: The first node of the level that each stands for, shape (r,).
-        counts: The number of nodes of the level that each stands for, shape (r,).
+        first: The first node of the level that each distinct node stands for, shape (r,).
+        counts: The number of nodes of the level that each distinct node stands for, shape (r,).
     """
 
     depth: int
@@ -63,13 +63,13 @@ class LevelNodes:
 
 @dataclass(frozen=True, eq=False)
 class GroupPart:
-    """What a block answers of one group: multiple * N (covariance of each node) N'.
+    """A block's contribution to one group: multiple * N (covariance of each node) N'.
 
     Attributes:
         group: The group's index in the workload.
-        level: The nodes that it asks for.
+        level: The nodes that the group uses.
         matrix: N over the dense cells, shape (rows of each node, D).
-        rows: The structure's rows, as a slice; they are in C order of (nodes, rows of each node).
+        rows: The structure's rows as a slice, in C order of (nodes, rows of each node).
         multiple: w_A prod_{a in A_t - A} n_a^-2.
     """
 
@@ -84,7 +84,7 @@ class GroupPart:
 class TreeStructure(Structure):
     """Blocks over the symmetric attributes' subsets, each over the leaves of one tree.
 
-    Rows stand in C order of (nodes told apart, rows over the dense cells) within each group.
+    Within each group, rows are in C order of (distinguished nodes, rows over the dense cells).
 
     Attributes:
         tree_attribute: The attribute that is the tree.
@@ -129,7 +129,8 @@ class TreeStructure(Structure):
 
     @property
     def differences(self) -> int:
-        """The cells told apart: the different leaves times the dense cells, in C order."""
+        """The number of distinguished cells: the distinct leaves times the dense cells, in C
+        order."""
         return len(self.tree.leaves) * self.cells
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:
@@ -159,7 +160,7 @@ class TreeStructure(Structure):
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
-        """Build the queries of a block on the dense cells, at the root or below, shape (r, D)."""
+        """Build the block's rows over the dense cells, at the root or below, shape (r, D)."""
         return np.concatenate([part.matrix for part in self.parts[block]])
 
     def find_rows(self, block: int, group: int) -> slice:
@@ -181,7 +182,7 @@ class TreeStructure(Structure):
 
     @frozen_property
     def tree(self) -> NodeTree:
-        """The nodes that queries and their targets tell apart."""
+        """The nodes that queries and their targets distinguish."""
         attribute = self.workload.domain[self.tree_attribute]
         asked = {self._levels[g] for g in range(len(self.workload.groups))}
         first = {k: cells for k, cells in find_first_cells(attribute).items() if k in asked}
@@ -202,7 +203,7 @@ class TreeStructure(Structure):
 
     @frozen_property
     def level_nodes(self) -> Mapping[str, LevelNodes]:
-        """The nodes of each level by its name; "total" is the root."""
+        """The nodes of each level by name; "total" is the root."""
         root = np.zeros(1, dtype=np.int64)
         by_level = {"total": LevelNodes(0, root, root, root, np.ones(1, dtype=np.int64))}
         for level, nodes in self.tree.level_nodes.items():
@@ -226,11 +227,12 @@ class TreeStructure(Structure):
         return level.nodes[level.positions]
 
     def find_level(self, group: int) -> LevelNodes:
-        """Find the nodes that a group asks for."""
+        """Find the nodes that a group uses."""
         return self.level_nodes[self._levels[group]]
 
     def list_row_axes(self, group: int) -> list[str]:
-        # Rows are in C order of (nodes, rows of each node), in whichever order a group names them.
+        # Rows are in C order of (nodes, rows of each node), whatever the order of a group's
+        # factors.
         return sorted(super().list_row_axes(group), key=lambda name: name != self.tree_attribute)
 
     def find_tree_axis(self, group: int) -> int | None:
@@ -277,7 +279,7 @@ class TreeStructure(Structure):
 
     @frozen_property
     def parts(self) -> tuple[tuple[GroupPart, ...], ...]:
-        """What each block answers of its groups."""
+        """Each block's contributions to its groups."""
         starts, parts = self.row_starts, []
         for block in range(len(self.blocks)):
             groups, multiples = self.subsets.find_groups(block)
@@ -296,9 +298,10 @@ class TreeStructure(Structure):
 
     @frozen_property
     def classes(self) -> tuple[tuple[CellClasses, ...], ...]:
-        """By block and depth, the dense cells told apart there or below, down to its last depth.
+        """By block and depth, the classes of dense cells distinguished there or below.
 
-        Classes of a depth consist of complete classes of the depth above.
+        Depths end with the block's last one. Classes of a depth consist of complete classes of the
+        depth above.
         """
         return tuple(
             tuple(
@@ -311,7 +314,7 @@ class TreeStructure(Structure):
         )
 
     def find_totals(self, block: int) -> RootTotals:
-        """Find what is public of the counts of a block at the root."""
+        """Find the public sums of a block's counts at the root."""
         return find_no_totals(self.classes[block][0].size)
 
     def needs_totals(self, block: int) -> bool:
@@ -319,12 +322,12 @@ class TreeStructure(Structure):
         return False
 
     def find_block_depth(self, block: int) -> int:
-        """Find the depth of the finest level that a block is asked for."""
+        """Find the depth of the finest level that a block's queries use."""
         return max(part.level.depth for part in self.parts[block])
 
     @frozen_property
     def _levels(self) -> list[str]:
-        """The level of the tree that each group asks for; "total" if it sums the tree out."""
+        """The level of the tree that each group uses; "total" if it sums the tree out."""
         *_, finest = find_first_cells(self.workload.domain[self.tree_attribute])
         kinds = [
             next((f.kind for f in group.factors if f.attribute == self.tree_attribute), "total")

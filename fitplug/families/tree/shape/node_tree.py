@@ -1,17 +1,17 @@
-"""Node trees: the nodes of a hierarchy that queries tell apart, from one root to the leaves.
+"""Node trees: the nodes of a hierarchy that queries distinguish, from one root to the leaves.
 
-The leaves are the nodes of the finest level that is asked for: what lies below them is not told
-apart. Three things make the tree smaller, and leave nothing out:
+The leaves are the nodes of the finest level that queries use; nothing below them is distinguished.
+Three steps make the tree smaller without loss:
 
 1. A node with one child and this child are one node, as they count the same records.
-2. Siblings that are leaves with the same targets are identical, so all of them are one node, with
+2. Sibling leaves with equal targets are identical, so all of them are one node, with
    a multiplicity.
 3. A node with more than `MOST_CHILDREN` children that are not identical gets nodes between it and
    its children, each of which holds similar children. No query asks for these nodes; they bound
    the size of the integer matrix that a strategy has for each node.
 
-Identical leaves are one node of a `NodeTree`, since their costs and variances are the same. Their
-counts are not, so counts and estimates have a row for each leaf: those of
+Identical leaves are one node of a `NodeTree`, since their costs and variances are equal. Their
+counts are not, so counts and estimates have a row for each leaf, as in
 `fitplug.families.tree.shape.unfolded_tree.UnfoldedTree`.
 """
 
@@ -34,24 +34,25 @@ from fitplug.numeric import (
 )
 
 MOST_CHILDREN = 256
-"""The most children of a node that are not identical."""
+"""The most distinct children of a node."""
 
 FEWEST_IDENTICAL = 7
-"""With fewer leaves, and not 2 or 4 of them, contrasts would take a sixth more draws of noise than
-there are dimensions, so that these leaves are nodes of their own."""
+"""The fewest identical leaves to merge, besides 2 and 4. For fewer, contrasts would need at
+least a sixth more draws of noise than there are dimensions, so such leaves are separate nodes."""
 
 
 @dataclass(frozen=True, eq=False)
 class TreeStep:
-    """The b nodes of one depth that have k > 1 children each, or identical leaves as children.
+    """The b nodes of one depth with k > 1 children each, or with identical leaves as children.
 
     Attributes:
         parent_depth: The depth of the nodes.
         depth: The depth of the children.
         parents: The nodes, shape (b,).
-        children: Their children, shape (b, k). One node stands for identical leaves, so k is 1.
-        counts: The number of identical leaves of each, at least 2, shape (b,); None if each child
-            is a node of its own.
+        children: The children of each node, shape (b, k). One node stands for identical leaves, so
+            k is 1 for them.
+        counts: The number of identical leaves of each node, at least 2, shape (b,); None if
+            children are separate nodes.
     """
 
     parent_depth: int
@@ -62,13 +63,13 @@ class TreeStep:
 
 
 class NodePlaces(NamedTuple):
-    """Where each node is in the steps of its tree, shape (N,) each; -1 for the root.
+    """The position of each node in the steps of its tree, shape (N,) each; -1 for the root.
 
     Attributes:
         steps: The index of the step in which the node is a child.
-        positions: The index of its parent among the parents of the step.
-        children: Its index among the children of its parent.
-        parents: Its parent.
+        positions: The index of the node's parent among the parents of the step.
+        children: The node's index among the children of its parent.
+        parents: The node's parent.
     """
 
     steps: IntArray
@@ -79,17 +80,19 @@ class NodePlaces(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NodeTree:
-    """The nodes of a tree. Node 0 is the root, and a parent has a smaller number than its children.
+    """The nodes of a tree. Node 0 is the root, and parents have smaller numbers than children.
 
-    The root has the depth 0, and each level with more nodes than the one above has the next depth.
-    A node between a node and its children has the depth of these children.
+    The root has depth 0, and each level with more nodes than the one above has the next depth. A
+    node inserted between a node and its children has the children's depth.
 
     Attributes:
         size: N, the number of nodes.
         leaf_nodes: The node of each cell of the attribute, shape (n,).
-        starts: The first cell of each node of the finest level asked for, ascending, shape (l,).
-        level_nodes: For each level asked for, the node of each of its nodes, shape (nodes,).
-        level_depths: The depth of each level asked for.
+        starts: The first cell of each node of the finest level that queries use, ascending, shape
+            (l,).
+        level_nodes: For each level that queries use, the tree node of each of its nodes, shape
+            (nodes,).
+        level_depths: The depth of each level that queries use.
         steps: The nodes with children, from the root downwards: a node is in a later step than
             its parent, and the depths of the children do not decrease.
     """
@@ -127,10 +130,11 @@ class NodeTree:
         return depths
 
     def add_upwards(self, values: AnyArray) -> AnyArray:
-        """Add the values of all children to their parents', from the leaves up, in place.
+        """Add the values of children to those of their parents, from the leaves up, in place.
 
         Args:
-            values: Shape (N, ...). A leaf that stands for several has the sum of their values.
+            values: Shape (N, ...). A leaf that stands for identical ones has the sum of their
+                values.
 
         Returns:
             The same array.
@@ -146,7 +150,7 @@ class NodeTree:
         return np.asarray(self.add_upwards(sums))
 
     def repeat_downwards(self, values: FloatArray, depth: int) -> FloatArray:
-        """Give all nodes below a depth the values of the nodes there, in place, (N, ...)."""
+        """Copy values (N, ...) of the nodes of a depth to all nodes below them, in place."""
         for step in self.steps:
             if step.depth > depth:
                 values[step.children] = values[step.parents, None]
@@ -154,7 +158,7 @@ class NodeTree:
 
     @frozen_property
     def places(self) -> NodePlaces:
-        """Where each node is in the steps."""
+        """The position of each node in the steps."""
         steps, positions, children, parents = (
             np.full(self.size, -1, dtype=np.int64) for _ in range(4)
         )
@@ -173,15 +177,15 @@ def build_node_tree(
     *,
     merge: bool = True,
 ) -> NodeTree:
-    """Build the tree of the levels that are asked for.
+    """Build the tree of the levels that queries use.
 
     Args:
-        first: For each level asked for, the coarsest first, the first cell of each of its nodes,
+        first: For each level that queries use, the coarsest first, the first cell of each node,
             ascending, shape (nodes,).
         cells: n, the number of cells.
-        weights: For each level, numbers that tell its nodes apart, shape (nodes, w): leaves with
-            equal numbers are identical, and similar ones may share a node between them and their
-            parent.
+        weights: For each level, numbers that distinguish its nodes, shape (nodes, w): leaves with
+            equal numbers are identical, and nodes with similar numbers may share an inserted node
+            between them and their parent.
         merge: Whether identical leaves become one node.
 
     Returns:
@@ -190,7 +194,7 @@ def build_node_tree(
     builder = _Builder(cells)
     starts = [np.zeros(1, dtype=np.int64)]
     level_depths: dict[str, int] = {}
-    # Levels with the same nodes are one; `depth_weights` tells the nodes of each apart.
+    # Levels with the same nodes are one depth; `depth_weights` has the numbers of each depth.
     depth_weights = [np.zeros((1, 0))]
     for level, first_cells in first.items():
         if len(first_cells) > len(starts[-1]):
@@ -265,7 +269,7 @@ class _Builder:
                 nodes[np.repeat(is_identical, counts)] = np.repeat(children, counts[parents])
         others = np.flatnonzero((counts > 1) & ~is_identical)
         if len(others):
-            # Similar children stand next to each other: by their size, then by their weights.
+            # Similar children become consecutive: sort them by size, then by weights.
             sizes = np.diff(below, append=self.cells)
             parent_of = np.repeat(np.arange(len(at_depth)), counts)
             keys = [np.arange(len(below)), *weights[depth + 1].T[::-1], sizes, parent_of]
@@ -278,9 +282,9 @@ class _Builder:
     def _build_children(
         self, depth: int, parents: IntArray, start: IndexArray, counts: IndexArray, nodes: IntArray
     ) -> IntArray:
-        """Build the children of some nodes, and put them at found[start:start + counts]."""
+        """Build the children of some nodes, and put them at nodes[start:start + counts]."""
         while (wide := counts > MOST_CHILDREN).any():
-            # Split these nodes into groups, as even as can be, which become their children.
+            # Split these nodes' children into groups of similar size, which become their children.
             groups = np.minimum(-(-counts[wide] // MOST_CHILDREN), MOST_CHILDREN)
             group_of = np.repeat(np.arange(len(groups)), groups)
             within = np.arange(len(group_of)) - np.repeat(np.cumsum(groups) - groups, groups)
@@ -309,19 +313,19 @@ class _Builder:
         return made
 
     def _group_by_depth(self, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
-        """Yield each depth that nodes have, and the indices of those that have it."""
+        """Yield each depth of the nodes, and the indices of the nodes with this depth."""
         depths = np.searchsorted(self.ends, nodes, side="right")
         for depth in np.unique(depths).tolist():
             yield depth, np.flatnonzero(depths == depth)
 
     def _add_nodes(self, count: int) -> IntArray:
-        """Number some nodes."""
+        """Number new nodes."""
         self.size += count
         return np.arange(self.size - count, self.size, dtype=np.int64)
 
 
 def _find_identical(weights: FloatArray, first_child: IndexArray, counts: IndexArray) -> BoolArray:
-    """Find the parents whose children have equal weights, and are a number that suits contrasts."""
+    """Find the parents whose children have equal weights and a suitable number for contrasts."""
     suits = (counts >= FEWEST_IDENTICAL) | (counts == 2) | (counts == 4)
     if not weights.shape[1]:
         return suits

@@ -1,22 +1,20 @@
 """Trees where neighbours replace a record.
 
-It is `fitplug.families.tree.shape.blocks` for trees whose cells are too many to consider all pairs
-of them. Of a block within the attributes that the unit keeps, the totals of the root are public: so
-the root measures only what they do not tell (`fitplug.families.tree.shape.root_totals`). If the
-unit keeps the tree itself, public totals answer such a block completely. What the unit of privacy
-costs depends on the leaves and dense cells of two cells, and on the symmetric attributes along
-which they differ (docs/theory/units.md).
+The structure is that of `fitplug.families.tree.shape.blocks`, for trees with too many cells to
+consider all pairs. If a block is within the attributes that the unit keeps, the root's totals are
+public, and the root measures only what they do not determine
+(`fitplug.families.tree.shape.root_totals`). If the unit keeps the tree itself, public totals answer
+such a block completely. The cost of a pair of cells depends on their leaves and dense cells, and on
+the symmetric attributes along which they differ (docs/theory/units.md).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES, list_names
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -24,15 +22,16 @@ from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals, 
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 
 MOST_PARTED, MOST_PARTED_WORK = 2**22, 2e8
-"""The most kinds of pairs of all nodes together whose weights may depend on where paths part, and
-the most operations that matrices of these nodes may take."""
+"""The most kinds of pairs times nodes for which weights may depend on where paths part, and the
+most operations for the matrices of these nodes."""
 
 MOST_MOVED = 7
-"""Most symmetric attributes along which a record may move: each set of them has a cost."""
+"""The most symmetric attributes along which a record may move; each set of them has a cost."""
 
 
 class JointClasses(NamedTuple):
-    """The classes of dense cells of a depth in all blocks, with one for cells that none counts.
+    """The classes of dense cells of a depth for all blocks, with one for cells that no query
+    counts.
 
     Attributes:
         of_cell: The class of each dense cell, shape (D,).
@@ -47,26 +46,25 @@ class JointClasses(NamedTuple):
 class TreePairStructure(TreeStructure):
     """Blocks over the symmetric attributes' subsets, each over a tree, where records are replaced.
 
-    The sets of symmetric attributes along which two cells differ are called moves: number k has the
-    attributes of the binary digits of k, in the order of `free`. A kind of pairs has one move and
-    two dense cells of one region, and the leaves of its pairs are any two; or it has one dense cell
-    and a move, and its pairs are alike in all else. Kinds have dual weights. The weight of a pair
-    is its kind's weight times the weights of its leaves, which depend on the dense cells.
+    A set of symmetric attributes along which two cells differ is called a move: number k has the
+    attributes of the binary digits of k, in the order of `free`. A kind of pairs either has a move
+    and two dense cells of one region, with any two leaves; or it has a move and one dense cell, and
+    its two cells are alike in everything else. Kinds have dual weights. The weight of a pair is its
+    kind's weight times the weights of its leaves, which depend on the dense cells.
     """
 
     @property
     def differences(self) -> int:
-        """The cells told apart, in C order of leaves and dense cells, then kinds of pairs, and then
-        the parts of these below the nodes of each step.
-        """
+        """The number of weights: cells, in C order of leaves and dense cells; kinds;
+        `parts_below`."""
         return super().differences + self.kinds + self.parts_below
 
     @property
     def parts_below(self) -> int:
-        """The number of parts that say how weights of pairs depend on where their paths part.
+        """The number of parts by which weights of pairs depend on where their paths part.
 
-        There is one for each step of the tree, move and pair of dense cells, in C order, and none
-        where these are too many.
+        There is one for each step of the tree, move and pair of dense cells, in C order; none if
+        these are too many.
         """
         kinds = self.moves * self.cell_pairs.shape[1]
         inner = sum(len(step.parents) for step in self.tree.steps)
@@ -90,35 +88,35 @@ class TreePairStructure(TreeStructure):
 
     @property
     def kinds(self) -> int:
-        """The number of kinds of pairs: moves and pairs of dense cells, in C order, and then moves,
-        other than the empty one, and dense cells.
-        """
+        """The number of kinds: (moves, pairs of dense cells), then (non-empty moves, dense
+        cells)."""
         return self.moves * self.cell_pairs.shape[1] + (self.moves - 1) * self.cells
 
     def split_kinds(self, kinds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split what is given by kind of pairs, (kinds,), into parts (moves, K), (moves - 1, D)."""
+        """Split values of kinds of pairs (kinds,) into (moves, K) and (moves - 1, D)."""
         at = self.moves * self.cell_pairs.shape[1]
         return kinds[:at].reshape(self.moves, -1), kinds[at:].reshape(-1, self.cells)
 
     def weigh_blocks(self, kinds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sum what weights of kinds of pairs (kinds,) charge each block.
+        """Sum the charges of each block from weights of kinds of pairs (kinds,).
 
         Returns:
-            kappa, what is charged for the profile of each dense cell, shape (b, D), and theta, what
-            is taken off for what two cells share at the root, by pairs of dense cells, (b, K).
+            kappa, the charge for the profile of each dense cell, shape (b, D), and theta, the
+            reduction for the root's measurements that two cells share, by pair of dense cells,
+            shape (b, K).
         """
         anywhere, alike = self.split_kinds(kinds)
         ends = self.add_ends(anywhere.sum(axis=0))
         return ends + (1 - self.move_ratios[:, 1:]) @ alike, self.move_ratios @ anywhere
 
     def add_ends(self, pairs: FloatArray) -> FloatArray:
-        """Add half of the weight of each pair of dense cells, (K,), to both its cells, (D,)."""
+        """Add half of the weight of each pair of dense cells (K,) to both of its cells, (D,)."""
         ends = self.cell_pairs.ravel()
         ends_of_cell = np.bincount(to_positions(ends), np.tile(pairs / 2, 2), minlength=self.cells)
         return np.asarray(ends_of_cell, dtype=np.float64)
 
     def unfold_pairs(self, pairs: FloatArray) -> FloatArray:
-        """Unfold weights of pairs of dense cells, (K,), to a matrix of equal sum, (D, D)."""
+        """Expand weights of pairs of dense cells (K,) to a symmetric matrix of equal sum (D, D)."""
         first, second = self.cell_pairs
         matrix = np.zeros((self.cells, self.cells))
         matrix[first, second] = pairs / 2
@@ -127,9 +125,9 @@ class TreePairStructure(TreeStructure):
 
     @frozen_property
     def move_ratios(self) -> FloatArray:
-        """(H e)'(H e') over |H e|^2 of each block for cells of each move, shape (b, moves).
+        """(H e)'(H e') over |H e|^2 for each block and move, shape (b, moves).
 
-        It is the product of -1 / (n_a - 1) over the attributes that the block and the move share.
+        It is the product of -1 / (n_a - 1) over the attributes in both the block and the move.
         """
         ratios = np.ones((len(self.blocks), self.moves))
         numbers = np.arange(self.moves)
@@ -155,22 +153,12 @@ class TreePairStructure(TreeStructure):
 
     @property
     def keeps_tree(self) -> bool:
-        """Whether a record that is replaced keeps its leaf, whose totals are public."""
+        """Whether a replaced record keeps its leaf, whose totals are public."""
         return self.tree_attribute in (self.public_attributes or ())
 
     @frozen_property
-    def regions(self) -> IntArray:
-        """The region of each dense cell, by the dense attributes that are kept, shape (D,)."""
-        domain, public = self.workload.domain, self.public_attributes or ()
-        names = [name for name in self.dense if name in public]
-        numbers = np.arange(math.prod(get_shape(domain, names)), dtype=np.int64)
-        numbers = numbers.reshape(get_shape(domain, names))
-        axes = tuple(slice(None) if name in public else None for name in self.dense)
-        return np.broadcast_to(numbers[axes], get_shape(domain, self.dense)).reshape(self.cells)
-
-    @frozen_property
     def joint_classes(self) -> tuple[JointClasses, ...]:
-        """The classes of each depth. The block of no attribute tells all apart that any does."""
+        """The classes of each depth: the first block distinguishes all that any block does."""
         joint = []
         for classes in self.classes[0]:
             of_cell = np.where(classes.of_cell >= 0, classes.of_cell, classes.size)
@@ -180,16 +168,11 @@ class TreePairStructure(TreeStructure):
 
     @frozen_property
     def can_move(self) -> BoolArray:
-        """Between which joint classes of the root a record may move within a region, (m, m)."""
+        """Whether a record may move between joint classes of the root within a region, (m, m)."""
         joint = self.joint_classes[0]
         holds = np.zeros((len(joint.first), int(self.regions.max()) + 1))
         holds[joint.of_cell, self.regions] = 1
         return np.asarray(holds @ holds.T > 0)
-
-    @frozen_property
-    def is_public(self) -> BoolArray:
-        """Whether each block is within the attributes that the unit keeps, shape (b,)."""
-        return np.asarray(~np.isin(self.blocks, self.free).any(axis=1))
 
     @frozen_property
     def noisy_blocks(self) -> IntArray:
@@ -207,7 +190,8 @@ class TreePairStructure(TreeStructure):
         return block not in self.noisy_set or self.find_totals(block).count > 0
 
     def find_public_sums(self, block: int, depth: int) -> RootTotals:
-        """Find which sums of the classes of a depth the totals of regions tell at a node."""
+        """Find the sums of the classes of a depth that the totals of regions determine at a
+        node."""
         return find_root_totals(self.classes[block][depth], self.regions)
 
     def check_size(self) -> None:

@@ -1,25 +1,25 @@
 """Trees for a person with several records, at most one in each cell of an attribute.
 
-The cells of the unit's attribute are the periods. If every query asks for each period or for their
-sum, with equal targets, the attribute is symmetric; else its cells are dense cells.
+The cells of the unit's attribute are the periods. If every query counts each period or their sum,
+with equal targets, the attribute is symmetric; otherwise its cells are dense cells.
 
-The differences of such persons are too many to list. Where periods are symmetric, a few *kinds* of
+The differences of such persons are too many to list. With symmetric periods, a few *kinds* of
 persons stand for them, whose records are drawn at random (docs/theory/persons.md). A person of a
-kind has k' records in random periods. The first is in a random cell of the tree, by the weights p.
-The others share its dense cell, its node at a depth of the tree, and its cells of some symmetric
-attributes. Everything else of them is drawn independently. For block A, with the records that are
-below one node of depth d, such a person counts as
+kind has k' records in random periods. The first record is in a random cell of the tree, drawn with
+weights p. The others share its dense cell, its node at a depth of the tree, and its cells of some
+symmetric attributes. Everything else is drawn independently. For block A, with the records below
+one node of depth d, such a person has the moment
 
     P_A = w_A k' (diag(p) + s (k' - 1) C_d)     s = 1, or -1 / (T - 1) if A has the periods
 
-where C_d is the sum of p_v p_v' over the mass of p_v for the nodes v of depth d, and 0 if A has
+where C_d is the sum over the nodes v of depth d of p_v p_v' over the mass of p_v, or 0 if A has
 another attribute that the records do not share.
 
-Where periods are dense cells, differences v over the dense cells are named, as they are where
-blocks are matrices (`fitplug.neighbours.RecordSets`), with one more label for each record: records
-with equal ones are in one leaf, and each of these leaves is drawn by the weights p, independently.
-Block A counts them at the root as M_A(v) does, and what it measures of nodes below apart from their
-parents is as if records in different leaves had nothing in common.
+With periods as dense cells, differences v over the dense cells are named, as for blocks that are
+matrices (`fitplug.neighbours.RecordSets`), with one more label for each record: records with equal
+labels are in one leaf, and each of these leaves is drawn independently with weights p. At the root,
+block A has the moment M_A(v); in its measurements of lower nodes apart from their parents, records
+in different leaves have nothing in common.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from fitplug.numeric import FloatArray, IndexArray, IntArray, frozen_property
 from fitplug.workload import AddRemove
 
 MOST_DIFFERING = 6
-"""The most symmetric attributes besides the periods: nodes have products for each set of them."""
+"""The most symmetric attributes besides the periods; nodes have products for each set of them."""
 
 _FEW = 2
-"""With no more symmetric attributes, records may share any set of them; else all or none."""
+"""Up to this many symmetric attributes, records may share any set of them; else all or none."""
 
 
 @dataclass(frozen=True)
 class PersonKind:
-    """Persons whose records are drawn at random; see the module.
+    """Persons whose records are drawn at random; see the module's docstring.
 
     Attributes:
         records: k', the number of records.
-        depth: The depth of the node that the records have in common.
-        shared: The symmetric attributes, as indices, of which they have one cell in common.
+        depth: The depth of the node that the records share.
+        shared: The symmetric attributes, as indices, in which the records share a cell.
     """
 
     records: int
@@ -62,11 +62,11 @@ class PersonKind:
 
 @dataclass(frozen=True, eq=False)
 class PersonTreeStructure(TreeStructure):
-    """Blocks over the leaves of a tree, and the records that a person may have there.
+    """Blocks over the leaves of a tree, for persons with several records.
 
     Attributes:
-        named: Where periods are dense cells, the differences over these that have dual weights;
-            None for those of single records.
+        named: If periods are dense cells, the differences over these with dual weights; None for
+            those of single records.
     """
 
     named: RecordSets | None = None
@@ -76,7 +76,7 @@ class PersonTreeStructure(TreeStructure):
 
     @cached_property
     def period_attribute(self) -> str:
-        """The attribute in each of whose cells a person has at most one record."""
+        """The attribute of the periods: a person has at most one record in each of its cells."""
         if not isinstance(self.unit, AddRemove) or self.unit.once_per is None:
             raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods. Give once_per.")
         return self.unit.once_per
@@ -88,7 +88,7 @@ class PersonTreeStructure(TreeStructure):
 
     @cached_property
     def most_records(self) -> int:
-        """k, the most records of a person, which is at most the number of periods."""
+        """k, the most records of a person, at most the number of periods."""
         if not isinstance(self.unit, AddRemove):
             raise WorkloadError(f"the unit of privacy ({self.unit}) does not limit rows per person")
         return min(self.unit.records, self.period_count)
@@ -109,13 +109,13 @@ class PersonTreeStructure(TreeStructure):
 
     @cached_property
     def differing(self) -> tuple[int, ...]:
-        """The symmetric attributes but the periods in which two records can differ."""
+        """The symmetric attributes, except the periods, in which two records can differ."""
         measured = {a for attributes in self.block_sets for a in attributes}
         return tuple(sorted(a for a in measured if a != self.period_index and self.sizes[a] > 1))
 
     @cached_property
     def kinds(self) -> tuple[PersonKind, ...]:
-        """The kinds of persons that have dual weights; none if periods are dense."""
+        """The kinds of persons with dual weights; none if periods are dense."""
         if self.period_index is None:
             return ()
         k = self.most_records
@@ -133,7 +133,7 @@ class PersonTreeStructure(TreeStructure):
 
     @frozen_property
     def person(self) -> PersonRecords:
-        """Which records a person may have, where periods are dense cells; leaves come last."""
+        """The records that a person may have, if periods are dense cells; leaves come last."""
         in_blocks = {a for attributes in self.block_sets for a in attributes}
         sizes = [n if a in in_blocks else 1 for a, n in enumerate(self.sizes)]
         # Leaves are drawn independently, so records may have more labels than there are leaves.
@@ -142,17 +142,17 @@ class PersonTreeStructure(TreeStructure):
 
     @cached_property
     def sets(self) -> RecordSets | None:
-        """The differences over the dense cells that have dual weights; None if there are kinds."""
+        """The differences over the dense cells with dual weights; None if there are kinds."""
         if self.period_index is not None:
             return None
         return list_single_records(self.person) if self.named is None else self.named
 
     @property
     def differences(self) -> int:
-        """The number of weights: those of the cells told apart, and then those of the kinds.
+        """The number of weights: of the distinguished cells, and then of the kinds.
 
-        Where periods are dense cells, they are those of the leaves, and then those of the
-        differences over the dense cells.
+        If periods are dense cells, they are those of the leaves, and then of the differences over
+        the dense cells.
         """
         if self.sets is None:
             return self.profile_size + len(self.kinds)
@@ -169,15 +169,15 @@ class PersonTreeStructure(TreeStructure):
         return len(self.tree.leaves) * self.cells
 
     def weigh_kinds(self, block: int) -> FloatArray:
-        """Compute by how much persons of each kind raise what a node measures, as one record does.
+        """Compute the factor a_d of each kind of persons relative to one record.
 
         Args:
             block: The block, of attributes A.
 
         Returns:
-            Shape (kinds, depths): a_d for what is measured of nodes of depth d, apart from their
-            parents. It is k' (1 + s (k' - 1)) where their records have this node in common, and
-            k' elsewhere. Each number has three roundings.
+            a_d for the measurements of nodes of depth d apart from their parents, shape (kinds,
+            depths). It is k' (1 + s (k' - 1)) if the records share this node, and otherwise k'.
+            Each number has three roundings.
         """
         attributes = set(self.block_sets[block])
         crosses = self.period_index in attributes

@@ -1,10 +1,10 @@
-"""Root totals: what is public of the counts of a tree's root, by class of dense cells.
+"""Root totals: the public sums of the counts at a tree's root, by class of dense cells.
 
 Where neighbours replace a record, the sums of some classes of dense cells over all leaves are
-public. One class of each such sum is its reference: it need not be measured, as it is the sum less
-the other classes of it. So with a row of G for each class and a column for each that is measured,
-the classes' counts are x = G x' + the public sums at their references, and a query w of the classes
-asks w G of what is measured.
+public. One class of each such sum is its reference. It need not be measured, as it is the sum minus
+its other classes. So let G have a row for each class and a column for each measured class. The
+classes' counts are x = G x' + the public sums at their references, and a query w of the classes is
+w G over the measured classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RootTotals:
     """The public sums of the classes of a block at the root.
 
     Attributes:
-        of_class: The public sum that each class is in, shape (r,); -1 where it is in none.
+        of_class: The public sum to which each class belongs, shape (r,); -1 for none.
         references: The reference class of each public sum, its first, shape (R,).
     """
 
@@ -36,7 +36,7 @@ class RootTotals:
 
     @frozen_property
     def measured(self) -> IntArray:
-        """The classes that are measured, ascending, shape (n,)."""
+        """The measured classes, ascending, shape (n,)."""
         is_measured = np.ones(len(self.of_class), dtype=bool)
         is_measured[self.references] = False
         return np.flatnonzero(is_measured)
@@ -53,7 +53,7 @@ class RootTotals:
 
 
 def find_no_totals(classes: int) -> RootTotals:
-    """Make what there is where nothing is public."""
+    """Make root totals without public sums."""
     return RootTotals(np.full(classes, -1), np.zeros(0, dtype=np.int64))
 
 
@@ -61,7 +61,8 @@ def find_root_totals(classes: CellClasses, regions: IntArray) -> RootTotals:
     """Find the sums of classes that the totals of regions of dense cells make public.
 
     A sum of classes is public if it consists of complete regions: it is a component of the graph
-    that joins each class with the regions of its cells, none of whose cells is in no class.
+    that joins each class with the regions of its cells, and every cell of these regions is in a
+    class.
 
     Args:
         classes: The classes of the dense cells.
@@ -70,7 +71,7 @@ def find_root_totals(classes: CellClasses, regions: IntArray) -> RootTotals:
     Returns:
         The public sums.
     """
-    label = np.arange(int(regions.max()) + 1)  # by region, the least region that it is joined with
+    label = np.arange(int(regions.max()) + 1)  # the least region joined with each region
     of_cell = classes.of_cell
     while True:
         least = np.full(classes.size, len(label))

@@ -1,4 +1,4 @@
-"""Unfolded trees: the rows of counts and estimates, where each of identical leaves has its own."""
+"""Unfolded trees: rows of counts and estimates, with one for each identical leaf."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fitplug.numeric import AnyArray, IntArray, to_positions
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
-    """The children of nodes of one step of a tree that have equally many.
+    """The nodes of one step of a tree that have equally many children.
 
     Attributes:
         step: The index of the step in `NodeTree.steps`; -1 for the root, which is its own parent.
         depth: The depth of the children.
         positions: The index of each node among the parents of the step, shape (b,).
         parents: The row of each node, shape (b,).
-        children: The rows of their children, shape (b, k).
+        children: The rows of each node's children, shape (b, k).
     """
 
     step: int
@@ -41,15 +41,14 @@ class Siblings:
 
 @dataclass(frozen=True, eq=False)
 class UnfoldedTree:
-    """The rows of a tree: its nodes by their numbers, and then each identical leaf.
+    """The rows of a tree: its nodes by number, and then each identical leaf.
 
     The row of a node that stands for identical leaves is not used.
 
     Attributes:
-        ends: The number of the rows that are no deeper than each depth, shape (depths,).
-        leaves: The row of each node of the finest level asked for, shape (l,).
-        siblings: The nodes with children. Those of a step follow each other, in the order of the
-            steps and then of k.
+        ends: The number of rows up to each depth, shape (depths,).
+        leaves: The row of each node of the finest level that queries use, shape (l,).
+        siblings: The nodes with children, in the order of the steps and then of k.
     """
 
     ends: IntArray
@@ -63,7 +62,7 @@ class UnfoldedTree:
 
 
 def unfold_tree(tree: NodeTree) -> UnfoldedTree:
-    """Give each of the identical leaves of a tree a row."""
+    """Unfold a tree: give each of its identical leaves a row."""
     nodes = tree.leaf_nodes[tree.starts]
     is_identical = tree.multiplicities[nodes] > 1
     leaves = nodes.copy()
@@ -86,20 +85,20 @@ def unfold_tree(tree: NodeTree) -> UnfoldedTree:
 
 
 def list_by_count(counts: IntArray) -> list[tuple[int, IntArray]]:
-    """List the different counts, ascending, with the indices (b,) that have each of them."""
+    """List the distinct counts, ascending, with the indices (b,) of each."""
     order = np.argsort(counts, kind="stable")
     different, first = np.unique(counts[order], return_index=True)
     return list(zip(different.tolist(), np.split(order, first[1:]), strict=True))
 
 
 class TreeBranches:
-    """The branches of an unfolded tree: the nodes with children, by what is measured of these.
+    """The branches of an unfolded tree: the root's count, and each node with its children.
 
-    Branch 0 is the root's count, and each other branch is a node with its children. Branches have
-    numbers in the order of a block's answers, and ranks in the order of their first leaves, parents
-    first: branches whose ranks follow each other need few slabs of leaves, and few ranges of
-    estimates need them. Each row belongs to one branch: row 0 to the root's, and a child to its
-    parent's. Rows have places in the order of their branches and then of the children.
+    Branch 0 is the root's count. Branches are numbered in the order of a block's answers. They have
+    ranks in the order of their first leaves, parents first: branches with consecutive ranks need
+    few slabs of leaves, and few ranges of estimates need them. Each row belongs to one branch: row
+    0 to the root's, and a child to its parent's. Rows have places in the order of their branches
+    and then of the children.
 
     Attributes:
         kinds: The branches of one step with equally many children, in the order of their numbers.
@@ -107,7 +106,7 @@ class TreeBranches:
         count: The number of branches.
         kind_sizes: The number of branches of each kind, shape (kinds,).
         kind_starts: The place of the first row of each kind, shape (kinds,).
-        place_of_row: The place of each row, -1 for rows that are not used, shape (rows,).
+        place_of_row: The place of each row, -1 for unused rows, shape (rows,).
         branch_of_place: The branch of each place, shape (places,).
         parent_of_branch: The place of each branch's node, -1 for branch 0, shape (branches,).
         kind_of_branch: The kind of each branch, shape (branches,).
@@ -151,7 +150,7 @@ class TreeBranches:
         self.rank_of_branch[self.branch_of_rank] = np.arange(self.count)
 
     def list_path_places(self, rows: IntArray) -> IntArray:
-        """List the places of some rows and of all rows above them, ascending."""
+        """List the places of given rows and of all rows above them, ascending."""
         levels, above = [], list_different(self.place_of_row[rows])
         while len(above):
             levels.append(above)
@@ -160,7 +159,7 @@ class TreeBranches:
         return list_different(np.concatenate(levels)).astype(np.int64)
 
     def list_path_branches(self, rows: IntArray) -> IntArray:
-        """List the branches that some rows and all rows above them belong to, ascending."""
+        """List the branches of given rows and of all rows above them, ascending."""
         levels, above = [], list_different(self.branch_of_place[self.place_of_row[rows]])
         while len(above):
             levels.append(above)
@@ -169,7 +168,7 @@ class TreeBranches:
         return list_different(np.concatenate(levels)).astype(np.int64)
 
     def find_ranges(self, branches: IntArray) -> BranchRanges:
-        """Find the ranges that branches, given in ascending order, make up."""
+        """Join ascending branches to ranges."""
         kinds = self.kind_of_branch[branches]
         is_first = np.ones(len(branches), dtype=bool)
         is_first[1:] = (np.diff(branches) != 1) | (kinds[1:] != kinds[:-1])
@@ -188,8 +187,8 @@ class BranchRanges:
 
     Attributes:
         starts: The first branch of each range, shape (n,).
-        stops: The branch after its last one, shape (n,).
-        kinds: The kind of its branches, shape (n,).
+        stops: The branch after the last of each range, shape (n,).
+        kinds: The kind of the branches of each range, shape (n,).
     """
 
     starts: IntArray
@@ -201,19 +200,19 @@ class BranchRanges:
         return list_ranges(self.starts, self.stops - self.starts)
 
     def count_answers(self, widths: IntArray) -> IntArray:
-        """Count the answers of each range, given the answers of a branch of each kind."""
+        """Count the answers of each range, from the answers of a branch of each kind."""
         return np.asarray((self.stops - self.starts) * widths[self.kinds])
 
     def find_shared(self, other: BranchRanges, widths: IntArray) -> list[tuple[int, int, int]]:
-        """Find the answers of branches that these ranges share with others.
+        """Find the answers of branches that these ranges share with other ranges.
 
         Args:
             other: The other ranges.
             widths: The answers of a branch of each kind, shape (kinds,).
 
         Returns:
-            Ranges of these answers: the first one's index among those of this object's branches and
-            among those of the others, and their number.
+            Ranges of these answers: the index of the first among this object's answers and among
+            the other's, and the number of answers.
         """
         first = np.searchsorted(other.stops, self.starts, side="right")
         counts = np.maximum(np.searchsorted(other.starts, self.stops) - first, 0)
@@ -229,10 +228,10 @@ class BranchRanges:
 
 
 class SlabPaths:
-    """The rows of the tree that have cells in a slab: some leaves, and all rows above them.
+    """The rows of the tree with cells in a slab: some leaves, and all rows above them.
 
-    The rows are in the order of their places. Children of one branch whose places follow each other
-    are a range.
+    The rows are in the order of their places. Children of one branch with consecutive places form a
+    range.
 
     Args:
         branches: The branches of the tree.
@@ -264,10 +263,10 @@ class SlabPaths:
                 self._sums.append((span, first[start:stop] - span.start, above[start:stop]))
 
     def join_ranges(self, chosen: IntArray) -> list[tuple[int, int]]:
-        """Join ranges of one kind of branches, given by their indices, if they follow each other.
+        """Join consecutive ranges, given by their indices, of branches of one kind.
 
         Returns:
-            The first and the last row, exclusive, of each joined range.
+            The first row of each joined range, and the row after its last.
         """
         starts, stops, kinds = self._starts[chosen], self._stops[chosen], self._kinds[chosen]
         is_apart = (self.places[starts[1:]] != self.places[stops[:-1] - 1] + 1) | (
@@ -281,7 +280,8 @@ class SlabPaths:
         ]
 
     def sum_up(self, counts: AnyArray) -> AnyArray:
-        """Sum counts of the leaves (l, R, r) to all rows (n, R, r); sums have room."""
+        """Sum counts of the leaves (l, R, r), in a type that holds the sums, to all rows (n, R,
+        r)."""
         sums = np.zeros((len(self.places), *counts.shape[1:]), dtype=counts.dtype)
         sums[self._leaves] = counts
         for span, first, parents in reversed(self._sums):
@@ -290,7 +290,7 @@ class SlabPaths:
 
 
 def list_different(values: IntArray) -> IntArray:
-    """List the different integers, ascending; for many, np.unique takes ten times as long."""
+    """List the distinct integers, ascending; np.unique takes ten times as long for many."""
     ordered = np.sort(values)
     is_first = np.ones(len(ordered), dtype=bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])

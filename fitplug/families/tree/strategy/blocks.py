@@ -1,21 +1,21 @@
 """Tree blocks: the integer matrices of one block of a tree (see `tree.shape.blocks`).
 
-With C_d the 0/1 matrix of the block's classes of dense cells at depth d, and x_v the counts below
-node v over the dense cells, block A measures, with the contrasts of the attributes in A and sums
-over the other symmetric attributes,
+Let C_d be the 0/1 matrix of the block's classes of dense cells at depth d, and x_v the counts below
+node v over the dense cells. With the contrasts of the attributes in A and sums over the other
+symmetric attributes, block A measures
 
-    root:                             M_0 C_0 x_0, of the classes that public sums do not tell
+    root:                             M_0 C_0 x_0, of classes that public sums do not determine
     node v with children of depth d:  (A_v (x) M_v) (C_d x_j) for the children j
 
 M_0 and M_v are upper triangular with positive diagonals, and A_v measures children apart from their
-sum (`fitplug.families.tree.strategy.child_matrices`): with z_v the estimate of C_d x_v, which sums
+sum (`fitplug.families.tree.strategy.child_matrices`). With z_v the estimate of C_d x_v, which sums
 classes of the depth above, and y the noisy answers,
 
     z_0 = M_0^-1 y        z_j = u_vj z_v + sum_i (E_v)_ji M_v^-1 y_i        [E_v, u_v] A_v* = I
 
-The answers of a block are the root's, and then, step by step, those of each node: a row of A_v
-after another, with an answer for each row of M_v. The nodes of a step are in their order there, but
-those with identical leaves in the order of the number of leaves.
+The answers of a block are the root's, and then, step by step, those of each node: row after row of
+A_v, with an answer for each row of M_v. The nodes of a step are in their order there, except that
+those with identical leaves are ordered by the number of leaves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fitplug.numeric import (
 from fitplug.workload import CellClasses
 
 _MOST_NUMBERS = 2**22
-"""The most numbers of an array that is computed at once, where it need not be larger."""
+"""The most numbers of an array, unless one node needs more."""
 
 
 T = TypeVar("T", bound=TreeStructure, covariant=True)
@@ -61,8 +61,8 @@ class TreeBlock:
 
     Attributes:
         block: The structure's block.
-        root: M_0, shape (n, n), for the n classes that are measured (`TreeStructure.find_totals`).
-        steps: The matrices of the steps of the tree that are no deeper than the block is asked for.
+        root: M_0, shape (n, n), for the n measured classes (`TreeStructure.find_totals`).
+        steps: The matrices of the tree's steps down to the block's last depth.
     """
 
     block: int
@@ -76,13 +76,13 @@ class TreeBlock:
         return np.asarray(solve_triangular(M, np.eye(len(M)))) if len(M) else M
 
     def spread_root(self, structure: TreeStructure) -> IntArray:
-        """Give the root's classes that are not measured columns of zeros, shape (n, r)."""
+        """Add columns of zeros for the root's unmeasured classes, shape (n, r)."""
         columns = np.zeros((len(self.root), structure.classes[self.block][0].size), dtype=np.int64)
         columns[:, structure.find_totals(self.block).measured] = self.root
         return columns
 
     def list_steps(self, structure: TreeStructure) -> Iterator[tuple[TreeStep, StepMatrices]]:
-        """List the steps of the tree that the block has matrices for, from the root downwards."""
+        """List the steps of the tree for which the block has matrices, from the root downwards."""
         return zip(structure.tree.steps, self.steps, strict=False)
 
     def list_siblings(
@@ -92,8 +92,8 @@ class TreeBlock:
 
         Args:
             tree: The structure's tree, or some rows of it.
-            columns: The numbers that are held for each child. Nodes are listed in parts whose
-                children have some million numbers together.
+            columns: The number of columns for each child. Nodes are listed in chunks whose children
+                have a few million numbers together.
         """
         for siblings in tree.siblings:
             if siblings.step < len(self.steps):
@@ -104,12 +104,12 @@ class TreeBlock:
                     yield part, self.steps[siblings.step]
 
     def count_answers(self, structure: TreeStructure) -> int:
-        """Count the block's answers of each cell of contrasts."""
+        """Count the block's answers for each row of the attributes' contrasts."""
         steps = self.list_steps(structure)
         return len(self.root) + sum(matrices.count_answers(step) for step, matrices in steps)
 
     def to_arrays(self) -> dict[str, AnyArray]:
-        """Name the arrays of a plan file that `from_arrays` reads."""
+        """Return the arrays for a plan file by name, as `from_arrays` reads them."""
         arrays = {"block": np.array(self.block, dtype=np.int64), "root": self.root}
         for j, step in enumerate(self.steps):
             arrays |= {f"step{j}.children": step.children, f"step{j}.dense": step.dense}
@@ -128,10 +128,10 @@ class TreeBlock:
         )
 
     def check_form(self, structure: TreeStructure) -> None:
-        """Check that the matrices have the shapes, types and ranges that they must have.
+        """Check the shapes, types and ranges of the matrices.
 
         Raises:
-            PlanError: If one has not.
+            PlanError: If one is wrong.
         """
         classes = structure.classes[self.block]
         n = len(structure.find_totals(self.block).measured)
@@ -156,10 +156,10 @@ class TreeBlock:
 
 @dataclass(frozen=True, eq=False)
 class TreeIntegers(IntegerStrategy[T]):
-    """The integers of a strategy of trees; `TreeStrategy` has what follows from them.
+    """The integers of a strategy of trees; `TreeStrategy` derives all else from them.
 
     Attributes:
-        tree_blocks: The blocks that are measured, in their order.
+        tree_blocks: The measured blocks, in order.
     """
 
     tree_blocks: tuple[TreeBlock, ...]
@@ -204,7 +204,7 @@ class TreeIntegers(IntegerStrategy[T]):
 
 
 def _check_triangular(matrices: IntArray, shape: tuple[int, int, int]) -> None:
-    """Check that matrices (b, r, r) are upper triangular with a positive diagonal."""
+    """Raise PlanError unless matrices (b, r, r) are upper triangular with positive diagonals."""
     if matrices.dtype != np.int64 or matrices.shape != shape:
         raise PlanError("the strategy is not a square integer matrix of each node's classes")
     at = np.arange(shape[1])
@@ -224,13 +224,13 @@ def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:
 
 
 def find_classes_below(structure: TreeStructure, block: int, depth: int) -> CellClasses:
-    """Find the classes of a depth among those of the depth above; of depth 0, among the cells."""
+    """Find the classes of a depth in terms of those of the depth above, or of the cells."""
     classes = structure.classes[block]
     return classes[depth - 1].find_merged(classes[depth]) if depth else classes[0]
 
 
 def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
-    """List the attributes that are not symmetric whose counts a block needs, the tree first."""
+    """List the asymmetric attributes whose counts a block needs, the tree first."""
     used = {
         name
         for part in structure.parts[block]
@@ -242,5 +242,5 @@ def list_needed(structure: TreeStructure, block: int) -> tuple[str, ...]:
 
 
 def find_part(structure: TreeStructure, block: int, group: int) -> GroupPart:
-    """Find what a block answers of a group."""
+    """Find a block's contribution to a group."""
     return next(part for part in structure.parts[block] if part.group == group)

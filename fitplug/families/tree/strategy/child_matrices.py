@@ -1,9 +1,9 @@
-"""Child matrices: what a strategy measures of the children of tree nodes, apart from their sum.
+"""Child matrices: how a strategy measures the children of tree nodes apart from their sum.
 
-Of its k children, a node measures A (r, k), with E A x + u 1'x = x for all x and 1'u = 1: the
-children are u times the node, and E times what A measures. Children of which each is a node of its
-own have any integer A (k - 1, k) with [A; 1'] invertible, so that [E, u] is the inverse. Identical
-leaves have a multiple m H of their contrasts, and E = H^+ / m, u = 1 / k.
+A node's k children are measured with A (r, k), where E A x + u 1'x = x for all x and 1'u = 1: the
+children are u times the node, plus E times the answers. Children that are separate nodes have any
+integer A (k - 1, k) with [A; 1'] invertible, and [E, u] is the inverse. Identical leaves have a
+multiple m H of their contrasts, with E = H^+ / m and u = 1 / k.
 
 One object holds the matrices of b nodes with k children each. Arrays over children have the shape
 (b, k, ...), and those over answers (b, r, ...).
@@ -35,13 +35,13 @@ from fitplug.numeric import (
 
 
 class InverseNorms(NamedTuple):
-    """Upper bounds on the 2-norms of u and E of each node, and of their errors, each (b,).
+    """Upper bounds on the 2-norms of u and E of each node, and of their errors, shape (b,) each.
 
     Attributes:
         reference: |u|.
-        reference_error: The norm of what is computed for u, less u.
+        reference_error: The norm of the error of the computed u.
         contrasts: |E|.
-        contrasts_error: The norm of what is computed for E, less E.
+        contrasts_error: The norm of the error of the computed E.
     """
 
     reference: FloatArray
@@ -129,7 +129,7 @@ class SiblingMatrices:
         return self.matrices
 
     def take(self, positions: IntArray) -> SiblingMatrices:
-        """Take the matrices of some of the nodes, with their part of the inverses."""
+        """Take the matrices of some of the nodes, with their share of the inverses."""
         if np.array_equal(positions, np.arange(len(self.matrices))):
             return self
         return _SomeSiblings(self.matrices[positions], self, positions)
@@ -149,14 +149,15 @@ class SiblingMatrices:
 
     @property
     def _scales(self) -> FloatArray:
-        """s, a power of two near the entries of each row of A, which balances [A; 1'], (b, r)."""
+        """s, a power of two near the largest entry of each row of A, which balances [A; 1'], (b,
+        r)."""
         largest = np.abs(self.matrices).max(axis=2)
         return np.asarray(2.0 ** np.frexp(np.maximum(largest, 1).astype(np.float64))[1])
 
 
 @dataclass(frozen=True, eq=False)
 class _SomeSiblings(SiblingMatrices):
-    """The matrices of some nodes, whose inverses are computed with those of all."""
+    """The matrices of some nodes, whose inverses come from those of all nodes."""
 
     every: SiblingMatrices
     positions: IntArray
@@ -173,7 +174,7 @@ class LeafMatrices:
 
     Attributes:
         multipliers: m, shape (b,).
-        k: The number of the leaves of each node.
+        k: The number of leaves of each node.
     """
 
     multipliers: IntArray
@@ -218,10 +219,10 @@ class LeafMatrices:
 
 
 _MOST_NUMBERS = 2**22
-"""The most numbers of an array that is computed at once, where it need not be larger."""
+"""The most numbers of an array, unless one node needs more."""
 
 _FEW = 16
-"""A smaller share of the nodes of a step gets inverses of its own, and not those of all nodes."""
+"""Fewer than one in this many nodes of a step are inverted separately from the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +230,7 @@ class StepMatrices:
     """The matrices of the nodes of one step of the tree: b nodes with k children each.
 
     Attributes:
-        children: A_v of each node, shape (b, k - 1, k). Where the children are identical leaves,
+        children: A_v of each node, shape (b, k - 1, k); or, if the children are identical leaves,
             the multipliers m of their contrasts, shape (b,).
         dense: M_v of each node, shape (b, r, r).
     """
@@ -240,7 +241,7 @@ class StepMatrices:
     def take(self, positions: IntArray, k: int) -> ChildMatrices:
         """Take A_v of some nodes of this step, (b,), that have k children each.
 
-        Few nodes get inverses of their own; others share those of all nodes.
+        A few nodes are inverted separately; more nodes use the inverses of all nodes.
         """
         if self.children.ndim == 1:
             return LeafMatrices(self.children[positions], k)
@@ -251,7 +252,7 @@ class StepMatrices:
     def invert_dense(self, positions: IntArray) -> FloatArray:
         """Compute X near M_v^-1 of some nodes of this step, (b, r, r).
 
-        Few nodes of a large step are inverted by themselves, so that the others need no memory.
+        A few nodes of a large step are inverted separately, so that the others need no memory.
         """
         if len(positions) * _FEW < len(self.dense) and self.dense.size > _MOST_NUMBERS:
             return invert_each_with_residual(self.dense[positions].astype(np.float64))[0]
@@ -262,7 +263,7 @@ class StepMatrices:
         return build_contrasts(k).rows if self.children.ndim == 1 else k - 1
 
     def count_answers(self, step: TreeStep) -> int:
-        """Count what the nodes measure of their children."""
+        """Count the answers about the nodes' children."""
         if step.counts is not None:
             rows = int(_list_by_leaf(step.counts, lambda contrasts: contrasts.rows).sum())
         else:
@@ -270,7 +271,7 @@ class StepMatrices:
         return rows * self.dense.shape[1]
 
     def estimate_child_squares(self, step: TreeStep) -> FloatArray:
-        """Compute |A_v e_j|^2 of each child node, shape (b, k), up to gamma(k + 4) relatively.
+        """Compute |A_v e_j|^2 of each child, shape (b, k), with relative error gamma(k + 4).
 
         Identical leaves are one child.
         """
@@ -281,12 +282,12 @@ class StepMatrices:
         return np.asarray(squares.sum(axis=1))
 
     def square_children(self, step: TreeStep, positions: IntArray, children: IntArray) -> AnyArray:
-        """Compute |A_v e_j|^2 of some nodes and children of theirs, exactly.
+        """Compute |A_v e_j|^2 for some nodes and children, exactly.
 
         Args:
             step: The step.
             positions: The nodes' indices in the step, shape (n,).
-            children: The index of a child of each, shape (n,).
+            children: The index of one child of each node, shape (n,).
 
         Returns:
             Python integers, shape (n,).
@@ -360,17 +361,17 @@ class StepMatrices:
 
     @frozen_property
     def _siblings(self) -> SiblingMatrices:
-        """The matrices A_v of children that are nodes of their own."""
+        """The matrices A_v of children that are separate nodes."""
         return SiblingMatrices(self.children)
 
 
 def square_columns(matrices: IntArray, positions: IntArray, columns: IntArray) -> AnyArray:
-    """Compute the squares of the norms of columns of some of the matrices (b, m, n), exactly.
+    """Compute squared norms of columns of some of the matrices (b, m, n), exactly.
 
     Args:
         matrices: Shape (b, m, n).
-        positions: The index of a matrix, shape (c,).
-        columns: The index of a column of each, shape (c,).
+        positions: The index of each column's matrix, shape (c,).
+        columns: The index of each column in its matrix, shape (c,).
 
     Returns:
         Python integers, shape (c,).

@@ -1,7 +1,7 @@
 """Linear combinations of the estimates of tree blocks: their variances and covariances.
 
-The weight of each answer in a combination comes from one sweep up the tree, the adjoint of the
-sweep for estimates (`fitplug.families.tree.strategy.blocks`): with g_j the weights of a child,
+The weights of answers in a combination come from one sweep up the tree, the adjoint of the sweep
+for estimates (`fitplug.families.tree.strategy.blocks`). With g_j the weights of a child,
 
     of the answers of v:  (E_v' (x) M_v^-T) g        added to the parent's:  sum_j u_vj g_j
 
@@ -43,13 +43,13 @@ from fitplug.numeric import (
 
 @dataclass(frozen=True, eq=False)
 class LevelWeights:
-    """The weights of one combination on the counts of a block, at some rows of the tree.
+    """One combination's weights on the counts of a block, at some rows of the tree.
 
     Attributes:
         depth: The depth whose classes the weights are over.
-        combination: The number of the combination.
+        combination: The index of the combination.
         rows: The rows of the unfolded tree, shape (n,).
-        weights: Shape (n, R, r), for R rows of contrasts.
+        weights: The weights, shape (n, R, r), for R rows of contrasts.
         errors: Bounds on the norms of the weights' errors, shape (n, R).
     """
 
@@ -63,7 +63,7 @@ class LevelWeights:
 def weigh_tree_arrays(
     strategy: TreeIntegers[TreeStructure], combinations: Sequence[Mapping[str, FloatArray]]
 ) -> Iterator[BlockWeights]:
-    """Weigh the answers of each block in combinations; see `IntegerStrategy.combine`."""
+    """Find the weights of each block's answers; see `IntegerStrategy.combine`."""
     structure = strategy.structure
     position = structure.workload.groups.positions
     for tree_block in strategy.tree_blocks:
@@ -85,7 +85,7 @@ def weigh_tree_arrays(
 def weigh_tree_products(
     strategy: TreeIntegers[TreeStructure], combinations: Sequence[Products]
 ) -> Iterator[BlockWeights]:
-    """Weigh the answers of each block; see `IntegerStrategy.combine_products`."""
+    """Find the weights of each block's answers; see `IntegerStrategy.combine_products`."""
     structure, boxes = strategy.structure, Boxes(strategy, combinations)
     for tree_block in strategy.tree_blocks:
         users = boxes.find_users([part.group for part in structure.parts[tree_block.block]])
@@ -113,21 +113,21 @@ def _weigh_boxes(
     coordinates: FloatArray,
     off: FloatArray,
 ) -> LevelWeights:
-    """Find what the boxes of a group ask of a block.
+    """Find the weights of a group's boxes on the counts of a block.
 
     Args:
         structure: The structure.
         block: The block.
-        combination: The number of the combination.
+        combination: The index of the combination.
         g: The group.
         listed: The coefficients of each box over the group's rows; see `Boxes.list_rest`.
-        coordinates: Of each box in the block's rows, shape (boxes, directions).
-        off: Bounds on the norms of their errors, shape (boxes,).
+        coordinates: The coordinates of each box in the block's rows, shape (boxes, directions).
+        off: Bounds on the norms of the coordinates' errors, shape (boxes,).
     """
     part = find_part(structure, block, g)
     rows, width = structure.find_level_rows(g), len(part.matrix)
     chosen = np.unique(np.concatenate([positions // width for positions, _ in listed]))
-    # The last column is for what the errors may add in directions without a column.
+    # The last column carries what errors may add in directions without a column.
     weights_of_rows = np.zeros((len(chosen), coordinates.shape[1] + 1, width))
     sizes, errors = np.zeros(weights_of_rows.shape), np.zeros((len(chosen), 1))
     L = structure.classes[block][part.level.depth].restrict(part.matrix)
@@ -154,7 +154,7 @@ def _find_level_weights(
     g: int,
     coefficients: FloatArray,
 ) -> LevelWeights:
-    """Find what coefficients of a group ask of a block."""
+    """Find the weights of a group's coefficients on the counts of a block."""
     structure = strategy.structure
     part = find_part(structure, block, g)
     attributes = structure.subsets.group_attributes[g]
@@ -191,7 +191,7 @@ def _sweep_up(
     ][::-1]
     is_visited = _find_visited(structure, given, [siblings for siblings, _ in steps])
     visited = np.flatnonzero(is_visited)
-    # Entry 0 is that of all rows without weights.
+    # Entry 0 stands for all rows without weights.
     index = np.zeros(structure.unfolded.size, dtype=np.int64)
     index[visited] = 1 + np.arange(len(visited))
     weights = np.zeros((1 + len(visited), combinations * R, sizes[deepest]))
@@ -237,7 +237,7 @@ def _sweep_up(
 def _find_visited(
     structure: TreeStructure, given: Sequence[LevelWeights], steps: Sequence[Siblings]
 ) -> BoolArray:
-    """Find the rows of the tree that have weights at or below them, and the root."""
+    """Find the rows of the tree with weights at or below them, and the root."""
     is_visited = np.zeros(structure.unfolded.size, dtype=bool)
     is_visited[0] = True
     for one in given:
@@ -254,12 +254,12 @@ def _visit_siblings(
     errors: FloatArray,
     combinations: int,
 ) -> AnswerWeights:
-    """Find the weights of what nodes measure of their children, and add to the nodes' weights.
+    """Find the weights of answers about children, and add to the weights of their parents.
 
     Args:
-        siblings: The nodes; their rows are those of the arrays.
+        siblings: The nodes, with rows as indices of the arrays.
         matrices: The matrices of the step.
-        weights: Of the rows, shape (rows, combinations * R, r); the parents' are added to.
+        weights: The rows' weights, shape (rows, combinations * R, r); the parents' are added to.
         errors: Bounds on their errors, shape (rows, combinations * R); the parents' are added to.
         combinations: The number of combinations.
 

@@ -1,19 +1,19 @@
-"""The exact cost of tree blocks, the products of records, and the variances that are proven.
+"""The exact cost of tree blocks, the products of records, and the proven variances.
 
 Cost and variances add up along the paths from the root: with A_v e_j the column of child j of v,
 
     a leaf's |A e_i|^2 for dense cell i:  |M_0 e_i|^2 + sum over the path of |A_v e_j|^2 |M_v e_i|^2
     variance of w x_j:                    u_vj^2 (variance of w x_v) + |(E_v)_j|^2 |w M_v^-1|^2
 
-(docs/theory/trees.md). What a strategy measures of two records x and y in dense cells c and c' has
-the product, with the nodes v above both, and K_A the symmetric attributes' product, which depends
-on those in which the records differ,
+(docs/theory/trees.md). The columns of two records x and y in dense cells c and c' have the inner
+product below. It sums over the nodes v above both records, and K_A, the symmetric attributes'
+product, depends on the attributes in which they differ:
 
     a_x'a_y = sum_A K_A ( (M_0'M_0)_cc' + sum_v (A_v'A_v)_jj' (M_v'M_v)_cc' )
 
-where x is below the child j of v, and y below j'. Sweeps over the tree compute them in floats
-(`TreeProducts`), and `PathProducts` exactly, for some leaves. The cost of every difference between
-neighbours is a sum of such products.
+where x is below the child j of v, and y below j'. Sweeps over the tree compute these products in
+floats (`TreeProducts`); `PathProducts` computes them exactly, for some leaves. The cost of every
+difference between neighbours is a sum of such products.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compute_tree_cost(strategy: TreeIntegers[TreeStructure]) -> StrategyCost:
 
 
 def count_most_records(strategy: TreeIntegers[TreeStructure]) -> int:
-    """Count the most records of which no answer leaves the range that is released as it is."""
+    """Compute a number of records up to which no answer is clamped."""
     structure = strategy.structure
     entries = _multiply(strategy, [one.largest_entry for one in strategy.attribute_matrices])
     largest = 1
@@ -71,7 +71,7 @@ def count_most_records(strategy: TreeIntegers[TreeStructure]) -> int:
 
 
 def _multiply(strategy: TreeIntegers[TreeStructure], numbers: Sequence[int]) -> list[int]:
-    """Multiply numbers of the symmetric attributes by block."""
+    """Multiply, per block, numbers of its symmetric attributes."""
     blocks = np.array([tree_block.block for tree_block in strategy.tree_blocks], dtype=np.int64)
     products: list[int] = strategy.structure.subsets.multiply(numbers, blocks).tolist()
     return products
@@ -99,7 +99,7 @@ def estimate_column_squares(
 
 
 def count_operations(structure: TreeStructure, tree_blocks: Sequence[TreeBlock]) -> int:
-    """Count the roundings that a sum of squares along a path of the tree has at most."""
+    """Bound the number of roundings in a sum of squares along a path of the tree."""
     sizes = [
         sum(matrices.dense.shape[1:]) for tree_block in tree_blocks for matrices in tree_block.steps
     ]
@@ -157,7 +157,7 @@ def _find_counted(
 
 
 def _square_floats(matrices: IntArray) -> FloatArray:
-    """Compute the squares of the norms of all columns of matrices (b, r, r), shape (b, r)."""
+    """Compute the squared norms of all columns of matrices (b, r, r), shape (b, r)."""
     numbers = matrices.astype(np.float64)
     return np.asarray(np.einsum("bij,bij->bj", numbers, numbers))
 
@@ -196,7 +196,7 @@ def _upper_part(
     part: GroupPart,
     children: Sequence[tuple[FloatArray, FloatArray]],
 ) -> FloatArray:
-    """Bound the variances of what a block answers of a group, shape (nodes, rows of each node)."""
+    """Bound the variances of a block's part of a group, shape (nodes, rows of each node)."""
     classes = structure.classes[tree_block.block]
     depth = part.level.depth
     ends = int(np.searchsorted(structure.tree.depths, depth, side="right"))
@@ -229,12 +229,12 @@ class TreeProducts:
     Args:
         strategy: The strategy.
         differing: The symmetric attributes in which two records may differ, as indices.
-        always: Those in which any two records differ.
+        always: The symmetric attributes in which any two records differ.
 
     Attributes:
-        blocks: The blocks that are measured.
+        blocks: The measured blocks.
         single: K_A of a record with itself, by block.
-        pairs: K_A of two records, by the set of attributes in which they differ, and by block: set
+        pairs: K_A of two records, by the set of attributes in which they differ, then by block. Set
             number k has the attributes of the binary digits of k.
     """
 
@@ -289,7 +289,7 @@ class TreeProducts:
     ) -> FloatArray:
         """Compute (A_v e_j)'(A_v e_j') of all children of some nodes of step i, (n, k, k).
 
-        Of identical leaves, they are those of one with itself and with another one, (n, 1, 2).
+        For identical leaves, the products are those of one with itself and with another, (n, 1, 2).
         """
         children = tree_block.steps[i].children[chosen].astype(np.float64)
         counts = self.tree.steps[i].counts
@@ -301,11 +301,11 @@ class TreeProducts:
 
 
 def _multiply_columns(matrices: IntArray, of_cell: IntArray) -> FloatArray:
-    """Multiply the columns that cells have in matrices (n, r, r) over classes, (n, m, m).
+    """Compute the products of cells' columns in matrices (n, r, r) over classes, (n, m, m).
 
     Args:
         matrices: The matrices.
-        of_cell: The class of each cell, -1 where it has none, shape (m,).
+        of_cell: The class of each cell, -1 for none, shape (m,).
     """
     numbers = matrices.astype(np.float64)
     products = np.pad(numbers.transpose(0, 2, 1) @ numbers, ((0, 0), (0, 1), (0, 1)))
@@ -327,12 +327,12 @@ class PathProducts:
         self._pairs: dict[tuple[int, int, bool], list[AnyArray]] = {}
 
     def multiply(self, x: int, y: int, are_apart: bool) -> list[AnyArray]:
-        """Multiply what each block measures of the cells on two leaves.
+        """Multiply each block's columns of the cells on two leaves.
 
         Args:
             x: The node of a leaf.
-            y: That of another one, or the same.
-            are_apart: Whether these are two leaves, where one node stands for identical ones.
+            y: The node of another leaf, or the same.
+            are_apart: Whether the leaves differ, if one node stands for identical ones.
 
         Returns:
             By block, Python integers, shape (m, m).
@@ -377,7 +377,7 @@ class PathProducts:
         return self._dense[key]
 
     def _multiply_columns(self, M: IntArray, of_cell: IntArray) -> AnyArray:
-        """Multiply the columns that the cells have in a matrix over classes, zero without one."""
+        """Multiply the cells' columns in a matrix over classes; without a class, zeros."""
         m = len(self._cells)
         columns = np.pad(M, ((0, 0), (0, 1)))[:, of_cell[self._cells]]
         if not columns.size:
@@ -385,7 +385,7 @@ class PathProducts:
         return multiply_exactly(columns.T, columns).astype(object)
 
     def _list_path(self, leaf: int) -> list[int]:
-        """List the nodes from below the root down to a leaf."""
+        """List the nodes on the path to a leaf, without the root."""
         parents, path = self._structure.tree.places.parents, [leaf]
         while parents[path[-1]] >= 0:
             path.append(int(parents[path[-1]]))

@@ -34,18 +34,18 @@ def contrast_counts(
     Args:
         strategy: The strategy.
         block: The block.
-        counts: Counts over the block's attributes and then those of `list_needed`, of which the
-            tree may have a range of cells.
+        counts: Counts over the block's attributes and then those of `list_needed`, where the tree
+            may have a range of its cells.
         starts: The first cell of each leaf in that range.
 
     Returns:
-        Numbers whose sums over leaves and classes stay in their type, int64 or Python integers,
+        Numbers in a type (int64 or Python integers) that holds their sums over leaves and classes,
         shape (leaves, R, r). Without the tree there is one leaf, the root.
     """
     structure = strategy.structure
     domain, needed = structure.workload.domain, list_needed(structure, block)
     counts = make_room(counts, math.prod(get_shape(domain, needed)) * 2)
-    # The dense attributes that are not counted are summed out.
+    # Dense attributes that are not needed are summed out.
     shape = get_shape(domain, structure.name_attributes(block))
     at_leaves = structure.tree_attribute in needed
     cells = counts.shape[len(shape)] if at_leaves else 1
@@ -58,7 +58,7 @@ def contrast_counts(
         matrix = strategy.attribute_matrices[a]
         counts = matrix.apply(make_room(counts, matrix.growth), axis)
     counts = counts.reshape(-1, *counts.shape[-2:])
-    # No sum of contrasts, over leaves or classes, is larger than the sum of the sizes of all.
+    # No sum of contrasts over leaves or classes exceeds the sum of all absolute values.
     return make_room(counts, 2 * math.prod(counts.shape[1:])).swapaxes(0, 1)
 
 
@@ -78,7 +78,7 @@ def measure_children(of_children: ChildMatrices, dense: IntArray, below: AnyArra
     Args:
         of_children: A_v of b nodes.
         dense: M_v, shape (b, r, r).
-        below: The counts of their children, shape (b, k, R, r).
+        below: The counts of the nodes' children, shape (b, k, R, r).
 
     Returns:
         Shape (R, answers of all nodes): a node after another.
@@ -95,11 +95,11 @@ def clamp_answers(answers: AnyArray) -> IntArray:
 
 
 _MOST_NUMBERS = 2**22
-"""The most counts of children that are multiplied at once, where a node has no more."""
+"""The most counts of children to multiply at once, unless one node has more."""
 
 
 class TreeCountSplit:
-    """The pieces of a slab."""
+    """The pieces of a slab's counts."""
 
     def __init__(self, cut: TreeCut, slab: int, counts: AnyArray) -> None:
         self._cut, self._structure = cut, cut.structure
@@ -110,8 +110,8 @@ class TreeCountSplit:
     def make_piece(self, part: int) -> IntArray:
         """Make the piece of a part.
 
-        It has how many ranges of rows each segment has, the place of the first row of each range
-        and the number of its rows, and then the counts of all rows.
+        It has the number of ranges of rows of each segment, the place of each range's first row and
+        the number of its rows, and then the counts of all rows.
         """
         cut, places = self._cut, self._paths.places
         lengths, ranges = [], []
@@ -135,7 +135,7 @@ class TreeCountSplit:
         return np.flatnonzero(is_within & self._cut.find_measured(one.block, branches))
 
     def _read_counts(self, one: Segment, start: int, stop: int) -> AnyArray:
-        """Read the counts of rows of one kind over the classes of their depth."""
+        """Read the counts of rows of one kind, over the classes of their depth."""
         branches, classes = self._cut.branches, self._structure.classes[one.block]
         first = branches.branch_of_place[self._paths.places[start]]
         depth = branches.kinds[branches.kind_of_branch[first]].depth
@@ -162,14 +162,14 @@ class TreeCountGathering:
     """The counts of a part's children, added up slab by slab.
 
     Args:
-        cut: How the strategy is cut.
+        cut: The cut of the strategy.
         part: The number of the part.
     """
 
     def __init__(self, cut: TreeCut, part: int) -> None:
         self._cut, self._structure = cut, cut.structure
         self._part, self._segments = part, cut.parts[part]
-        # By segment and kind of branches, their numbers and the index of their children's counts.
+        # By segment and kind of branches: their numbers, and the index of their children's counts.
         self._branches: list[dict[int, tuple[IntArray, int]]] = []
         shapes: list[tuple[int, ...]] = []
         for one in self._segments:
@@ -235,7 +235,7 @@ class TreeCountGathering:
             at += total.size
 
     def _find_rows(self, segment: int, place: int, length: int) -> AnyArray:
-        """Find the totals of a segment's rows from a place on, (length, R, r)."""
+        """Find the totals of a segment's rows, starting from a place, (length, R, r)."""
         branches = self._cut.branches
         branch = int(branches.branch_of_place[place])
         kind = int(branches.kind_of_branch[branch])

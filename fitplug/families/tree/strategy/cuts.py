@@ -1,8 +1,8 @@
-"""Tree parts: how the tables, answers and groups of tree blocks are cut.
+"""Cuts of tree blocks: their tables into slabs, answers into parts, and groups into outputs.
 
-Tables are cut into slabs along the tree's cells, and groups into outputs along its nodes. A part is
-made of segments: branches of one block whose ranks follow each other (`TreeBranches`). Where one
-branch has more than `most` answers, its segments are ranges of the contrasts' rows.
+Tables are cut into slabs along the tree's cells, and groups into outputs along its nodes. A part
+consists of segments: branches of one block with consecutive ranks (`TreeBranches`). If one branch
+has more than `most` answers, its segments are ranges of the contrasts' rows.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class BranchAnswers:
     """The answers of a block by branch.
 
     Attributes:
-        shape: The shape of its answers: the rows of each attribute's contrasts, and all branches'.
-        start: The index of its first answer.
-        widths: The answers of one branch of each kind, for each row of contrasts; shape (kinds,).
+        shape: The shape of the answers: the rows of each attribute's contrasts, and the answers of
+            all branches.
+        start: The index of the block's first answer.
+        widths: The answers of one branch of each kind, per row of contrasts, shape (kinds,).
         ends: The index after the last answer of each kind, shape (kinds,).
     """
 
@@ -53,12 +54,12 @@ class BranchAnswers:
 
     @property
     def contrasts(self) -> int:
-        """R, the rows of all contrasts."""
+        """R, the number of rows of all contrasts."""
         return math.prod(self.shape[:-1])
 
     @property
     def size(self) -> int:
-        """The number of its answers."""
+        """The number of answers."""
         return math.prod(self.shape)
 
 
@@ -69,9 +70,9 @@ class Segment:
     Attributes:
         block: The block.
         first: The rank of the first branch.
-        last: The rank after the last branch's.
+        last: The rank after that of the last branch.
         start: The first row of contrasts.
-        stop: The row after the last.
+        stop: The row of contrasts after the last.
         size: The number of answers.
     """
 
@@ -84,7 +85,7 @@ class Segment:
 
 
 class TreeCut(PartedStrategy):
-    """The cut of a strategy of tree blocks; see the module.
+    """The cut of a strategy of tree blocks; see the module's docstring.
 
     Args:
         strategy: The strategy.
@@ -94,7 +95,7 @@ class TreeCut(PartedStrategy):
     Attributes:
         strategy: The strategy.
         branches: The branches of the tree.
-        blocks: The integers of each block that is measured, by the structure's block.
+        blocks: The integers of each measured block, by the structure's block.
         answers: The answers of each of these blocks.
         table_of_block: The table that each of these blocks reads, as an index.
         parts: The segments of each part with noise.
@@ -134,16 +135,16 @@ class TreeCut(PartedStrategy):
         return self.structure.tree_attribute not in list_needed(self.structure, block)
 
     def find_measured(self, block: int, branches: IntArray) -> BoolArray:
-        """Find which branches a block has answers of."""
+        """Tell for which branches a block has answers."""
         return np.asarray(self.answers[block].widths[self.branches.kind_of_branch[branches]] > 0)
 
     def list_measured(self, segment: Segment) -> IntArray:
-        """List the branches of a segment that have answers, ascending."""
+        """List the branches of a segment with answers, ascending."""
         branches = self.branches.list_branches(segment.first, segment.last)
         return branches[self.find_measured(segment.block, branches)]
 
     def find_offsets(self, block: int, branches: IntArray) -> tuple[IntArray, IntArray]:
-        """Find where answers of branches begin among those of a block, and how many each has.
+        """Find the first answer of each branch among a block's, and the number of its answers.
 
         Both are for one row of contrasts.
         """
@@ -154,7 +155,7 @@ class TreeCut(PartedStrategy):
         return starts[kinds] + (branches - first[kinds]) * widths, widths
 
     def list_leaves(self, slab: int) -> IntArray:
-        """List the leaves, by number, that have cells in a slab."""
+        """List the numbers of the leaves with cells in a slab."""
         one, starts = self.slabs[slab], self.structure.tree.starts
         if one.attribute is None:
             return np.arange(len(starts))
@@ -162,7 +163,7 @@ class TreeCut(PartedStrategy):
         return np.arange(first, int(np.searchsorted(starts, one.stop)))
 
     def find_paths(self, slab: int) -> SlabPaths:
-        """Find the rows of the tree that have cells in a slab; the latest are remembered."""
+        """Find the rows of the tree with cells in a slab; the latest are remembered."""
         if self.structure.tree_attribute not in self.slabs[slab].names:
             return SlabPaths(self.branches, np.zeros(1, dtype=np.int64))
         leaves = self.list_leaves(slab)
@@ -179,7 +180,7 @@ class TreeCut(PartedStrategy):
         ]
 
     def find_depth(self, output: int) -> int:
-        """Find the depth of the level that an output asks for."""
+        """Find the depth of the level that an output's group uses."""
         g = self.structure.workload.groups.find_position(self.outputs[output].group)
         return self.structure.find_level(g).depth
 
@@ -231,7 +232,7 @@ class TreeCut(PartedStrategy):
         return UnfoldedTree(ends, np.searchsorted(rows, nodes), tuple(siblings))
 
     def find_columns(self, segment: Segment, output: int) -> list[tuple[int, int, int]]:
-        """Find which answers of a segment an output needs, of each row of contrasts.
+        """Find the answers of a segment that an output needs, per row of contrasts.
 
         Returns:
             Ranges of these answers: the first index among the segment's answers, the first index
@@ -245,7 +246,7 @@ class TreeCut(PartedStrategy):
         return self._branches_of_ranks[span].find_shared(self.find_output_branches(output), widths)
 
     def count_columns(self, block: int, output: int) -> int:
-        """Count a block's answers that an output needs, of each row of contrasts."""
+        """Count a block's answers that an output needs, per row of contrasts."""
         widths = self.answers[block].widths
         return int(self.find_output_branches(output).count_answers(widths).sum())
 
@@ -265,7 +266,7 @@ class TreeCut(PartedStrategy):
         }
 
     def find_parts(self, block: int, branches: IntArray) -> set[int]:
-        """Find the parts with answers of a block of some branches."""
+        """Find the parts with a block's answers for given branches."""
         starts, parts = self.spans[block]
         if not len(starts):
             return set()
@@ -301,11 +302,11 @@ class TreeCut(PartedStrategy):
         return self.structure.subsets.find_blocks(g)
 
     def list_measured_blocks(self, output: int) -> list[int]:
-        """List the output's blocks that are measured."""
+        """List the output's measured blocks."""
         return [block for block in self.list_blocks(output) if block in self.blocks]
 
     def list_public_blocks(self, output: int) -> list[int]:
-        """List the output's blocks that public totals answer, in part or whole."""
+        """List the output's blocks that public totals answer, wholly or partly."""
         return [b for b in self.list_blocks(output) if self.structure.needs_totals(b)]
 
     def _find_table_attribute(self, names: tuple[str, ...]) -> str | None:
@@ -375,7 +376,7 @@ class TreeCut(PartedStrategy):
 
 
 def invert_lists(lists: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-    """For lists of numbers below a count, list where each number is."""
+    """For lists of numbers below `count`, list the indices of the lists with each number."""
     inverse: list[list[int]] = [[] for _ in range(count)]
     for i, numbers in enumerate(lists):
         for number in numbers:

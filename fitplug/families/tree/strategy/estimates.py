@@ -1,11 +1,11 @@
 """From the noisy answers of tree blocks to estimates, in pieces.
 
-Estimates are made from the root to the leaves, with a few array operations for each step of the
+Estimates are computed from the root to the leaves, with a few array operations for each step of the
 tree; see `fitplug.families.tree.strategy.blocks`. A part has a piece for each output.
 
-Where neighbours replace a record, public totals tell of blocks too. If the unit of privacy keeps
-the tree, they answer blocks completely; if not, they tell sums of the classes of dense cells at the
-root (`fitplug.families.tree.shape.root_totals`).
+Where neighbours replace a record, public totals answer blocks too. If the unit of privacy keeps the
+tree, they answer blocks completely; otherwise they determine sums of the classes of dense cells at
+the root (`fitplug.families.tree.shape.root_totals`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, make_room
 def estimate_children(
     of_children: ChildMatrices, X: FloatArray, answers: FloatArray, above: FloatArray
 ) -> FloatArray:
-    """Estimate the counts of the children of nodes that have equally many.
+    """Estimate the counts of the children of nodes with equally many children.
 
     Args:
         of_children: A_v of b nodes.
         X: M_v^-1, shape (b, r, r).
-        answers: Their answers, shape (R, answers of all nodes): a node after another.
+        answers: The nodes' answers, shape (R, answers of all nodes), one node after another.
         above: The estimates of the nodes over the children's classes, shape (b, R, r).
 
     Returns:
@@ -57,17 +57,17 @@ def estimate_children(
 def arrange_level(
     structure: TreeStructure, block: int, g: int, estimates: FloatArray
 ) -> FloatArray:
-    """Arrange what a block says of some nodes of a group's level, spread over other attributes.
+    """Arrange a block's contribution to nodes of a group's level, spread over other attributes.
 
     Args:
         structure: The structure.
         block: The block.
         g: The group's index in the workload.
-        estimates: Of the nodes, shape (nodes, cells of the block's attributes, r).
+        estimates: The nodes' estimates, shape (nodes, cells of the block's attributes, r).
 
     Returns:
-        Axes of the group's symmetric attributes, with one cell where they are not the block's,
-        and then of nodes and of rows of each node.
+        An array with axes for the group's symmetric attributes, of one cell if they are not the
+        block's, and then for nodes and rows of each node.
     """
     attributes = structure.subsets.group_attributes[g]
     (of_block,) = structure.subsets.list_attributes([block])
@@ -87,7 +87,8 @@ def invert_contrasts(
     Args:
         strategy: The strategy.
         block: The block.
-        answers: Its answers, shape (R, answers), with R the rows of all contrasts.
+        answers: The block's answers, shape (R, answers), with R the number of rows of all
+            contrasts.
 
     Returns:
         Shape (cells of the block's attributes, answers).
@@ -101,7 +102,7 @@ def invert_contrasts(
 
 
 class TreeTotalsSplit:
-    """The pieces of the public totals: of each block that they tell of, without its margins."""
+    """The pieces of the public totals: for each block that they answer, without its margins."""
 
     def __init__(self, cut: TreeCut, totals: IntArray) -> None:
         assert isinstance(cut.structure, TreePairStructure)
@@ -109,7 +110,7 @@ class TreeTotalsSplit:
         self._sums = Latest()
 
     def make_piece(self, output: int) -> FloatArray:
-        """Make the piece of an output: at its nodes or, of blocks that are measured, the root."""
+        """Make the piece of an output: at its nodes or, for measured blocks, at the root."""
         pieces = [np.zeros(0)]
         for block in self._cut.list_public_blocks(output):
             sums = self._sums.remember(block, partial(self._sum_totals, block))
@@ -118,11 +119,11 @@ class TreeTotalsSplit:
         return np.concatenate(pieces)
 
     def _sum_totals(self, block: int) -> FloatArray:
-        """Sum the public totals to a block's attributes, less what its margins say.
+        """Sum the public totals to a block's attributes, apart from the block's margins.
 
         Returns:
-            For the rows of the unfolded tree, or the root alone if the unit does not keep the tree,
-            shape (rows, cells of the block's attributes, regions of dense cells).
+            For the rows of the unfolded tree, or for the root alone if the unit does not keep the
+            tree, shape (rows, cells of the block's attributes, regions of dense cells).
         """
         structure, strategy = self._structure, self._cut.strategy
         public, domain = structure.public_attributes or (), structure.workload.domain
@@ -159,10 +160,10 @@ class TreeTotalsSplit:
 
 
 class KnownSums:
-    """What public totals tell of the blocks of an output.
+    """The public totals of the blocks of an output.
 
     Args:
-        cut: How the strategy is cut.
+        cut: The cut of the strategy.
         output: The number of the output.
         pieces: The pieces of the output, with the piece of the totals if there are any.
     """
@@ -184,7 +185,7 @@ class KnownSums:
             at += math.prod(shape)
 
     def find_level(self, block: int, depth: int) -> FloatArray:
-        """Find the counts of a block that is public, less what its margins say.
+        """Find the counts of a public block, apart from its margins.
 
         Returns:
             Shape (nodes, cells of the block's attributes, r).
@@ -198,7 +199,7 @@ class KnownSums:
         return counts
 
     def complete_root(self, block: int, measured: FloatArray) -> FloatArray:
-        """Estimate all classes of the root (R, r) from those that are measured (R, n)."""
+        """Estimate all classes of the root (R, r) from the measured ones (R, n)."""
         sums = self._structure.find_totals(block)
         if not sums.count:
             return measured
@@ -242,7 +243,7 @@ class TreeEstimation:
         self._sums = KnownSums(cut, output, pieces)
 
     def estimate(self, latest: Latest) -> FloatArray:
-        """Add up what the blocks say."""
+        """Add up the blocks' contributions."""
         structure = self._structure
         g = structure.workload.groups.find_position(self._output.group)
         total: FloatArray | float = 0.0
@@ -250,7 +251,7 @@ class TreeEstimation:
             if block not in self._cut.blocks:
                 estimates = self._sums.find_level(block, self._depth)
             else:
-                # Groups of the same nodes need the same of a block.
+                # Groups with the same nodes need the same estimates of a block.
                 place = ("nodes", block, self._depth, self._output.start, self._output.stop)
                 estimates = latest.remember(place, partial(self._sweep_down, block))
             total = total + arrange_level(structure, block, g, estimates)

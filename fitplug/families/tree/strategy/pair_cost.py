@@ -1,4 +1,4 @@
-"""What a pair of cells costs on a tree: a bound on the costliest pair, by one sweep downwards.
+"""The cost of pairs of cells on a tree: a bound on the costliest, by one sweep downwards.
 
 Two cells have leaves l and l', dense cells i and i', and differ along the symmetric attributes D.
 With the products h_A of |H_a e|^2 and h_A(D) of (H_a e)'(H_a e') over all attributes of A,
@@ -6,11 +6,11 @@ and the children j and j' of a node v on both paths cost (U15)
 
     sum_A [h_A (|a_x|^2 + |a_y|^2) - 2 h_A(D) sum_v (A_v e_j)'(A_v e_j') (M_v e_i)'(M_v e_i')]
 
-Below the lowest common node the two cells do not meet, so there each has the costliest leaf of its
-own. What is summed down to a node is kept for pairs of classes of dense cells; where classes are
-merged further down, it is the largest of theirs. All of this is computed in floats, and a proven
-bound on their errors is added. The bound is compared with what a pair costs exactly: all pairs of
-dense cells are tried on the costliest leaves below the two nodes of the pair that the sweep found.
+Below the lowest common node the two cells share nothing, so each takes its costliest leaf there.
+Sums down to a node are stored for pairs of classes of dense cells; where classes merge further
+down, the largest is taken. All of this is computed in floats, and a proven bound on the errors is
+added. The bound is compared with the exact cost of a pair: all pairs of dense cells are tried on
+the costliest leaves below the two nodes that the sweep found.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ from fitplug.families.tree.strategy.cost import (
 from fitplug.numeric import FloatArray, IntArray, gamma
 
 _MOST_NUMBERS = 2**21
-"""The most numbers of an array, where it need not be larger."""
+"""The most numbers of an array, unless one node needs more."""
 
 _MOST_WORK = 4e9
-"""The most numbers that are computed for all pairs of children. Where there are more, nodes are
-bounded without them."""
+"""The most numbers for all pairs of children; beyond, nodes are bounded without pairs."""
 
 
 class CostlyPair(NamedTuple):
-    """Where the costliest pair that floats found is.
+    """The place of the costliest pair found in floats.
 
     Attributes:
         move: The number of the set D of attributes; see `TreeProducts.pairs`.
@@ -64,22 +63,22 @@ def upper_pair_cost(strategy: TreeIntegers[TreePairStructure]) -> tuple[int, int
     """Bound the largest cost of a pair of cells from above.
 
     Returns:
-        The bound, which is proven; a bound above those that other machines prove, which round
-        otherwise; and where the costliest pair is that was found.
+        The proven bound; a bound above any that machines with different rounding prove; and the
+        place of the costliest pair found.
     """
     sweep = _Sweep(strategy)
     sweep.run()
-    # Of each term, the factor is rounded once, and twice more terms are added than in a square.
+    # Each term's factor is rounded once, and twice as many terms are added as for a square.
     roundings = 2 * count_operations(strategy.structure, strategy.tree_blocks) + 64
-    # The sizes of all terms, of a cost or of the bound on those of a node's children, are together
-    # no more than eight times the largest square of a column.
+    # The absolute values of all terms, of a cost or of the bound for a node's children, sum to at
+    # most eight times the largest square of a column.
     error = gamma(roundings) * 8.2 * sweep.largest_square
     above = [math.ceil(Fraction(sweep.largest) + times * Fraction(error)) for times in (1, 3)]
     return above[0], above[1], sweep.costly
 
 
 class _StepBlock(NamedTuple):
-    """What a block measures of the children of some nodes.
+    """A block's products for the children of some nodes.
 
     Attributes:
         square: h_A.
@@ -127,7 +126,7 @@ class _Sweep:
 
     @property
     def largest_square(self) -> float:
-        """The largest square of a column, but for rounding."""
+        """The largest square of a column, up to rounding."""
         squares = sum(one.square * np.diagonal(one.dense[0]) for one in self._take_root())
         return float((squares + self.below[0][0]).max())
 
@@ -144,27 +143,27 @@ class _Sweep:
             above += _weigh(one)
         above[:, :, ~self.structure.can_move] = -np.inf
         self._record(above.max(initial=0.0), lambda: self._locate(above, np.zeros(1, np.int64)))
-        # Nodes are visited before their siblings, so that little is in memory at once.
+        # Depth first, so that little is in memory at once.
         waiting = [(np.zeros(1, dtype=np.int64), above)] if self.tree.steps else []
         while waiting:
             nodes, above = waiting.pop()
             waiting.extend(self._visit(nodes, above))
 
     def _measure_node(self, step: TreeStep) -> int:
-        """Measure how many numbers an array for one node of a step has at most."""
+        """Bound the numbers of an array for one node of a step."""
         k = step.children.shape[1]
         m = len(self.joint[min(step.parent_depth, len(self.joint) - 1)].first)
         return k * (self.moves * m * m + k)
 
     def _take_root(self) -> Iterator[_StepBlock]:
-        """Take what each block measures of the root, for the classes of all blocks."""
+        """Yield each block's products at the root, over the joint classes."""
         for b, tree_block in enumerate(self.products.blocks):
             dense = self.products.multiply_root(tree_block, self.joint[0].first)
             square = float(self.products.single[b])
             yield _StepBlock(square, self.factors[:, b], np.ones((1, 1, 1)), dense[None])
 
     def _take(self, i: int, positions: IntArray) -> Iterator[_StepBlock]:
-        """Take what each block measures of the children of some nodes of step i."""
+        """Yield each block's products for the children of some nodes of step i."""
         cells = self.joint[self.tree.steps[i].depth].first
         for b, tree_block in enumerate(self.products.blocks):
             if i < len(tree_block.steps):
@@ -176,7 +175,7 @@ class _Sweep:
                 )
 
     def _sum_children(self, i: int, positions: IntArray, parts: Sequence[_StepBlock]) -> FloatArray:
-        """Sum what children and all below them add to the square of a column, (n, k, m)."""
+        """Sum the contributions of children and below to the square of a column, (n, k, m)."""
         step = self.tree.steps[i]
         children = step.children[positions]
         if step.depth >= len(self.joint):
@@ -188,7 +187,7 @@ class _Sweep:
         return sums
 
     def _sum_below(self, i: int, positions: IntArray) -> None:
-        """Find what the costliest leaf below some nodes adds to the square of a column."""
+        """Find the costliest leaf's contribution below some nodes to the square of a column."""
         step = self.tree.steps[i]
         if step.depth >= len(self.joint):
             return
@@ -202,10 +201,10 @@ class _Sweep:
 
         Args:
             nodes: The nodes, shape (n,).
-            above: What pairs of classes cost down to each node, shape (n, moves, m, m).
+            above: The costs of pairs of classes down to each node, shape (n, moves, m, m).
 
         Yields:
-            Children that have children themselves, with what pairs cost down to these.
+            Children with children, and the costs of pairs down to them.
         """
         i = int(self.step_of[nodes[0]])
         step = self.tree.steps[i]
@@ -277,7 +276,7 @@ class _Sweep:
                 costs = below[rows, None, :, None] + below[None, :, None, :] + above[move]
                 for part in parts:
                     between = 2 * part.between[move]
-                    # Of identical leaves, the second number is the product of two of them.
+                    # For identical leaves, the second number is the product of two of them.
                     X = part.products[at, :, 1:] if is_identical else part.products[at, rows]
                     costs -= X[:, :, None, None] * (between * part.dense[at])
                 if not is_identical:
@@ -302,7 +301,7 @@ class _Sweep:
         return CostlyPair(move, (int(children[j]), int(children[other])), classes, True)
 
     def _record(self, value: float, locate: Callable[[], CostlyPair]) -> None:
-        """Keep a cost if it is the largest so far."""
+        """Record a cost if it is the largest so far."""
         if value > self.largest:
             self.largest, self.costly = float(value), locate()
 
@@ -321,7 +320,7 @@ def _weigh(part: _StepBlock) -> FloatArray:
 
 
 def _find_largest_product(products: FloatArray) -> FloatArray:
-    """Find the largest |(A e_j)'(A e_j')| of two different children, (n,)."""
+    """Find the largest |(A e_j)'(A e_j')| of two distinct children, (n,)."""
     if products.shape[1:] == (1, 2):
         return np.abs(products[:, 0, 1])
     off = np.abs(products)

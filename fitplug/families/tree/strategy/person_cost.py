@@ -1,4 +1,4 @@
-"""What a person with several records costs at most, where blocks are trees.
+"""Bounds on the cost of a person with several records, where blocks are trees.
 
 The cost of a difference is the sum of the products of all pairs of its records. With the columns
 a_x of the strategy, each record of a person adds at most
@@ -6,14 +6,14 @@ a_x of the strategy, each record of a person adds at most
     h(x) = |a_x|^2 + the sum over k - 1 other periods of max(0, the largest a_x'a_y with y there)
 
 so that k times the largest h bounds the cost, or the sum of the k largest if periods are dense
-(docs/theory/persons.md). One sweep down the tree finds the largest product of each cell with others
-below a different child of a node on its path (`PersonProducts`).
+(docs/theory/persons.md). One sweep down the tree finds, for each cell, the largest product with a
+cell below a different child of a node on its path (`PersonProducts`).
 
-Where the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
-attribute with the contrasts H, H'H = f (I - J / T), their blocks add at most what f I would.
+If the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
+attribute with contrasts H, H'H = f (I - J / T), their blocks add at most as much as with f I.
 
-The bound is compared with the exact cost of a person that a greedy search finds, among the records
-of some leaves: those whose bounds are largest, their neighbours, and some others.
+The bound is compared with the exact cost of a person whom a greedy search finds among the records
+of some leaves: those with the largest bounds, their neighbours, and some others.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ _MOST_STORED = 60_000_000
 """The most numbers that a sweep stores for all nodes."""
 
 _MOST_SUMS = 20_000_000
-"""The most sums of a search for the costliest records: designs bound some ten strategies."""
+"""The most sums of a search for the costliest records, as designs bound some ten strategies."""
 
 _MOST_NUMBERS = 2**22
-"""The most numbers of an array that is computed at once, where it need not be larger."""
+"""The most numbers of an array, unless one node needs more."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordBounds:
-    """What each record of a person adds to the cost at most.
+    """Upper bounds on the addition of each record of a person to the cost.
 
     Attributes:
         of_cells: h, shape (leaves, D).
         periods: The period of each dense cell, shape (D,); 0 for all if periods are symmetric.
         most: k, the most records.
         is_symmetric: Whether periods are symmetric.
-        of_periods: What persons with a record in each period cost at most, shape (T,); None if
-            nothing but what each record adds is known of them.
+        of_periods: Bounds on the cost of persons with a record in each period, shape (T,); None if
+            unknown.
     """
 
     of_cells: FloatArray
@@ -72,11 +72,11 @@ class RecordBounds:
 
     @property
     def total(self) -> float:
-        """What a person costs at most."""
+        """An upper bound on the cost of a person."""
         return float(self.upper_cells().max())
 
     def upper_cells(self) -> FloatArray:
-        """Bound the cost of persons who have a record in each cell, shape (leaves, D)."""
+        """Bound the cost of persons with a record in each cell, shape (leaves, D)."""
         if self.is_symmetric:
             others = np.full(1, (self.most - 1) * float(self.of_cells.max()))
         else:
@@ -94,11 +94,11 @@ class RecordBounds:
 def upper_person_cost(
     strategy: TreeIntegers[PersonTreeStructure], claimed: int | None = None
 ) -> RecordBounds:
-    """Bound what records add to the cost of a person from above, rounding included.
+    """Bound the additions of records to the cost of a person from above, rounding included.
 
     Args:
         strategy: The strategy.
-        claimed: A bound that a search is to prove, and no other one.
+        claimed: A bound for a search to prove; None to search for the best one.
     """
     products = PersonProducts(strategy)
     bounds = [_upper_by_cauchy(products)]
@@ -112,12 +112,12 @@ class LargestProducts:
     """The largest products of two records.
 
     Attributes:
-        of_cells: Of each cell with a record of each period, shape (leaves, D, classes of periods):
-            there is one class if periods are symmetric. The products of cells with their own period
-            are not to be used.
-        same: Of two dense cells in one leaf, for each set of symmetric attributes in which the
-            records differ, shape (sets, D, D).
-        other: The same in two leaves; -inf if there is one leaf.
+        of_cells: The largest product of each cell with a record of each period, shape (leaves, D,
+            classes of periods), with one class if periods are symmetric. Entries of a cell's own
+            period are meaningless.
+        same: The largest product of two dense cells in one leaf, for each set of symmetric
+            attributes in which the records differ, shape (sets, D, D).
+        other: The same for two different leaves; -inf if there is only one leaf.
     """
 
     of_cells: FloatArray
@@ -155,14 +155,14 @@ class PersonProducts(TreeProducts):
 
     @property
     def largest_square(self) -> float:
-        """No less than the sum over the blocks of the largest |a_x|^2."""
+        """An upper bound on the sum over the blocks of the largest |a_x|^2."""
         return sum(
             float(estimate_column_squares(self.structure, [tree_block], [factor]).max())
             for tree_block, factor in zip(self.blocks, self.single, strict=True)
         ) * (1 + self.error)
 
     def find_largest(self) -> LargestProducts:
-        """Find the largest products of two records, but for rounding."""
+        """Find the largest products of two records, up to rounding."""
         structure = self.structure
         tree, D = structure.tree, structure.cells
         other = np.full((len(self.factors), D, D), -np.inf)
@@ -216,7 +216,7 @@ class PersonProducts(TreeProducts):
         best[children] = np.maximum(best[parents][:, None], cross)
 
     def _multiply_siblings(self, tree_block: TreeBlock, i: int, some: slice) -> FloatArray:
-        """Multiply what a block measures of pairs of children, (b, k, k, D, D), of a step.
+        """Compute a block's products of pairs of children of a step, (b, k, k, D, D).
 
         Identical leaves have the products of one with itself and with another, (b, 1, 2, D, D).
         """
@@ -247,7 +247,7 @@ class PersonProducts(TreeProducts):
 
 
 def _upper_by_products(products: PersonProducts, claimed: int | None) -> RecordBounds:
-    """Bound records by their largest products with others."""
+    """Bound the additions of records by their largest products with others."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
     squares = estimate_column_squares(structure, products.blocks, products.single)
@@ -272,14 +272,14 @@ def _upper_by_periods(
 ) -> FloatArray:
     """Bound persons with a record in each period by the largest product of each pair of periods.
 
-    It depends on whether both records are in one leaf, as on whether they are in one cell of a
-    symmetric attribute. So leaves are one more such attribute (`fitplug.neighbours`).
+    Like a symmetric attribute, the tree matters only by whether both records are in one leaf. So
+    leaves are one more such attribute (`fitplug.neighbours`).
 
     Args:
         products: The products.
         largest: The largest ones.
-        squares: No less than |a_x|^2 of each leaf and dense cell, shape (leaves, D).
-        claimed: A bound that is to be proven, or None.
+        squares: Upper bounds on |a_x|^2 of each leaf and dense cell, shape (leaves, D).
+        claimed: A bound to prove, or None.
 
     Returns:
         Shape (T,).
@@ -291,7 +291,7 @@ def _upper_by_periods(
     person = PersonRecords(k, np.arange(T), (*sizes, leaves))
     error = products.error * products.largest_square
     most = products.largest_square * (1 + gamma(4))
-    # What no two records have is as little as a product can be.
+    # Combinations that no two records have get the least possible product.
     pairs = np.maximum(np.concatenate([largest.same, largest.other]), -most) + error
     merged = np.full((len(pairs), T, T), -np.inf)
     rows = np.full((len(pairs), T, structure.cells), -np.inf)
@@ -325,7 +325,7 @@ def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
 
 
 _LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400
-"""How many leaves are taken for each of the reasons, cells of each of them, and all together."""
+"""The leaves to try (costliest, neighbours, others), the cells of each, and the most records."""
 
 _STARTS = 12
 """The number of records from which the search starts."""
@@ -335,10 +335,10 @@ class Record(NamedTuple):
     """A record.
 
     Attributes:
-        leaf: The node of its leaf.
-        copy: Which of the identical leaves it is, if the node stands for several.
-        cell: Its dense cell.
-        labels: Its cells of the symmetric attributes that differ.
+        leaf: The node of the record's leaf.
+        copy: The index among identical leaves, if the node stands for several.
+        cell: The record's dense cell.
+        labels: The record's cells of the symmetric attributes in `differing`.
     """
 
     leaf: int
@@ -348,13 +348,13 @@ class Record(NamedTuple):
 
 
 def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: RecordBounds) -> int:
-    """Find a costly person, and compute what it costs."""
+    """Find a costly person, and compute the exact cost."""
     structure, products = strategy.structure, PersonProducts(strategy)
     paths = PathProducts(strategy, np.arange(structure.cells))
     records = _list_candidates(structure, bounds)
 
     def multiply(x: Record, y: Record, is_same: bool) -> int:
-        """Multiply what is measured of two records of one person, or of a record with itself."""
+        """Multiply the columns of two records of one person, or of a record with itself."""
         differing = [a != b for a, b in zip(x.labels, y.labels, strict=True)]
         number = sum(1 << i for i, differs in enumerate(differing) if differs)
         factors = products.single if is_same else products.pairs[number]
@@ -381,7 +381,7 @@ def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: Reco
 def _search(
     start: int, squares: FloatArray, pairs: FloatArray, periods: IntArray | None, most: int
 ) -> tuple[list[int], float]:
-    """Add the costliest record, one after another; the best person on the way, and the cost."""
+    """Add the costliest record repeatedly; return the best person on the way, and the cost."""
     chosen, cost = [start], float(squares[start])
     best = list(chosen), cost
     while len(chosen) < most:
@@ -399,7 +399,7 @@ def _search(
 
 
 def _list_candidates(structure: PersonTreeStructure, bounds: RecordBounds) -> list[Record]:
-    """List the records that are tried."""
+    """List the records to try."""
     tree = structure.tree
     costly = np.argsort(-bounds.of_cells.max(axis=1), kind="stable")[:_LEAVES].tolist()
     leaves = list(dict.fromkeys(costly))

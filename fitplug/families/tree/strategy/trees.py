@@ -1,11 +1,12 @@
-"""Strategies of trees: what they cost, what they answer, and their matrices written out.
+"""Strategies of trees: their cost, their answers, and their matrices written out.
 
-The cost is exact for one record, and a bound from above where records are replaced or a person has
+The cost is exact for one record, and an upper bound where records are replaced or a person has
 several.
 
-A slab of leaves is summed to all rows of the tree above its leaves, and a part adds up what the
-slabs say of the children of its nodes. An output gets the answers of all nodes above its own, and
-sweeps down along these paths alone. So both ways are one exchange, however deep the tree is.
+A slab of leaves is summed to all rows of the tree above its leaves, and a part adds up the slabs'
+counts for the children of its nodes. An output gets the answers of all nodes above its own, and
+sweeps down along these paths alone. So each direction is one exchange of arrays, however deep the
+tree.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class TreeStrategy(TreeIntegers[T]):
                 of_children = matrices.take(siblings.positions, siblings.children.shape[1])
                 k = siblings.children.shape[1]
                 B = of_children.write_out()[:, : k - 1]
-                # Contrasts may have more rows than they need: those that are left are combinations.
+                # Any rows of contrasts beyond their rank are combinations of the others.
                 estimate = np.eye(k - 1)[None]
                 if isinstance(of_children, LeafMatrices):
                     identity = np.tile(np.eye(of_children.rows), (len(B), 1, 1))
@@ -182,9 +183,7 @@ class TreePairStrategy(TreeStrategy[TreePairStructure]):
     """The strategies of `TreePairStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        """Bound what pairs of cells cost; it is the claimed bound if that is proven, and no looser
-        than need be.
-        """
+        """Bound the cost of pairs of cells; return a claimed bound if it is proven and tight."""
         least, largest, _ = upper_pair_cost(self)
         if claimed is not None and least <= claimed <= 2 * largest - least:
             largest = claimed
@@ -197,24 +196,24 @@ class TreePairStrategy(TreeStrategy[TreePairStructure]):
 
 
 _MARGIN = 2.0**-30
-"""A cost is stated by this share above the bound, relatively, since another machine may round the
-bound otherwise."""
+"""The relative margin of stated costs above the bound, since another machine may round the bound
+differently."""
 
 
 class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
     """The strategies of `PersonTreeStructure`."""
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        """Compute what no person costs more than.
+        """Compute an upper bound on the cost of any person.
 
-        The squares are those of persons who have a record in each cell.
+        A cell's square bounds the cost of persons with a record in the cell.
         """
         bounds, records = upper_person_cost(self, claimed), count_most_records(self)
         if claimed is None:
             most = _round_up(bounds.total * (1 + _MARGIN))
             return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
         most = _round_up(bounds.total)
-        # A claim that is proven, and no higher than designs state, is confirmed.
+        # Confirm a proven claim no higher than designs state.
         if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
             most = claimed
         return StrategyCost(most, bounds.upper_cells().ravel(), records)
