@@ -98,7 +98,7 @@ def upper_variance_p_value(ratio: float, draws: int, std: float) -> float:
 
     With r the ratio and l such that s'^2 = r s^2, Chernoff's bound is
     (Z(s') / Z(s))^n exp(-n (r - 1) / 2) for either tail. Close to 0 it is not monotonic in r, which
-    does no harm: in each tail, all ratios with a bound of at most a are beyond the one closest to 1.
+    does no harm: in each tail, ratios with a bound of at most a are beyond the one closest to 1.
     """
     if ratio <= 0:
         # All draws are 0, which has the probability Z(s)^-n. The factor 2 is for the other tail.
