@@ -261,7 +261,7 @@ def check_on_runner(
 
 
 def _check_some(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[CheckedFile] | str:
-    """Check some files in a task, which must not raise; return the first error's message instead."""
+    """Check some files in a task, which must not raise; return the first error's message."""
     from fitplug_dask.files import check_on_threads
 
     try:

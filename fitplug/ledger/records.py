@@ -2,7 +2,7 @@
 
 A release is "charged" once its cost is in the ledger, "drawn" once its noisy answers are durable
 (or in the hands of the caller), and "published" once its folder is in place. Nobody has seen a
-release that is charged but not drawn, so its noise may be drawn anew at no further cost. A drawn
+release that is charged but not drawn, so its noise may be drawn again at no further cost. A drawn
 release is never drawn again. Charges from `Ledger.charge` have no stage.
 
 Entries and stages form one hash chain each: every row has a hash of itself and of the row before
@@ -196,7 +196,7 @@ class Budget:
 
     @property
     def left(self) -> Fraction:
-        """What is left in rho of zCDP, exact."""
+        """The remaining budget in rho of zCDP, exact."""
         return self.left_for(CONTINUOUS)
 
     @property

@@ -299,7 +299,7 @@ def _read_budget(
     """Return the rho to spend, as the largest float below it, or None if no budget is given."""
     check_budget(rho, epsilon, delta)
     if rho is not None:
-        # What is charged for the plan is a float, exactly, and fits into a budget of this rho.
+        # The charge for the plan is exactly a float, so it fits into a budget of this rho.
         return floor_float(read_rho(rho))
     if epsilon is None or delta is None:
         return None

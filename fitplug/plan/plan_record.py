@@ -1,6 +1,6 @@
-"""What a plan consists of, and what can be computed from it alone.
+"""The record of a plan, and all that can be computed from the plan alone.
 
-Verification and plan files take this record; `fitplug.plan.Plan` is the facade above it.
+Verification and plan files use this record; `fitplug.plan.Plan` is the facade above it.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class PlanRecord:
     def gap(self) -> float:
         """rho / rho_lower_bound - 1, rounded up: how far rho may be above the least possible.
 
-        What rounding to integers costs is included. If the plan has another objective, it is the
-        gap of the square of this objective, (objective / lower_bound) ** 2 - 1.
+        The cost of rounding to integers is included. If the plan has another objective, this is the
+        gap of the square of the objective, (objective / lower_bound) ** 2 - 1.
         """
         if self.objective.plain:
             ratio = Fraction(self.rho) / Fraction(self.rho_lower_bound)

@@ -197,7 +197,7 @@ class DisplayParts:
 
     @property
     def summary(self) -> str:
-        """What the tables are, in a few words."""
+        """A short description of the tables."""
         kept = f", totals kept: {len(self.header['totals'])}" if self.header["totals"] else ""
         agree = "" if self.header["consistent"] else ", not all in agreement"
         return f"{self.header['method']}, biased{kept}{agree}"

@@ -64,7 +64,7 @@ ANSWERS_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
 
 
 class MoreFiles(Protocol[AnyRelease]):
-    """What a caller adds to the folder of a release."""
+    """The files that a caller adds to the folder of a release."""
 
     @property
     def display(self) -> DisplayRequest | None:

@@ -76,7 +76,7 @@ def _list_files(
     """List the files of a complete release by their paths in the folder.
 
     Returns:
-        The digest of each part of a table, as it may be written more than once; None for others.
+        The digest of each part of a table, which may be written again; None for other files.
     """
     names = {path.name for path in staging.iterdir() if path.is_file()}
     names = {name for name in names if not name.startswith(".")}

@@ -68,7 +68,7 @@ def write_period_display(
     """Write the display tables of the answers that the newest period completed into its folder.
 
     Args:
-        release: What is released so far.
+        release: The release so far.
         folder: The folder.
         confidence: The confidence of the intervals of groups whose target has none.
         digest: The digest of the answers.

@@ -236,7 +236,7 @@ def complete_period_folder(
     """Write the tables of the answers that the newest period completed into the period's folder.
 
     Args:
-        release: What is released so far.
+        release: The release so far.
         folder: The folder, which has the period's answers.
         confidence: The confidence of the intervals of groups whose target has none.
         digest: The digest of the answers.

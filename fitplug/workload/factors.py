@@ -182,7 +182,7 @@ class Factor:
         """List the labels of the rows, as tables show them.
 
         The label of a single integer or boolean is the value itself; other labels are texts. If the
-        attribute has a cell for all other values, all labels are texts, as the label of this cell.
+        attribute has a cell for all other values, all labels are texts, like that cell's label.
         """
         if self.kind == "matrix":
             return list(range(self.rows) if self.names is None else self.names)
