@@ -2,30 +2,30 @@
 
     tables = fp.count("data/state=*/", plan)
 
-`count` counts, and `preview` tells what counting would take and reads no row. They use these
-modules and packages, each of which imports only those that come earlier in this table:
+`count` counts. `preview` reports what a count would read and need, without reading any row. They
+use these modules and packages, each of which imports only those earlier in this table:
 
 | name | what it does |
 |---|---|
-| `_compat` | holds everything undocumented that is used of other libraries |
-| `compiled_loops` | does what is done for every row, compiled |
-| `encryption` | encrypts what leaves memory |
-| `workers` | runs tasks on threads or on a cluster, whose code it checks |
-| `sources` | finds the files that a path, folder, glob or URL means |
-| `encoding` | turns values of columns, texts and folder names into codes of the domain |
+| `_compat` | wraps all undocumented features of other libraries that this package uses |
+| `compiled_loops` | holds the compiled loops that run over every row |
+| `encryption` | encrypts confidential data that leave memory |
+| `workers` | runs tasks on threads or on a cluster, and checks that workers run the same code |
+| `sources` | finds the files behind a path, folder, glob or URL |
+| `encoding` | turns column values, texts and folder names into codes of the domain |
 | `files` | reads headers, takes the snapshot of all files, and reads their rows |
 | `kernel` | chooses the joint tables, cuts the partitions, and counts one partition |
-| `exchange` | brings together what many inputs have for many outputs |
+| `exchange` | shuffles pieces of data: from many inputs to many outputs |
 | `persons` | with `person=`, brings the rows of each person together and keeps at most k |
-| `sharding` | counts tables larger than a process in ranges of their cells |
-| `request` | checks what to count, and on how many threads, before any file is looked at |
-| `preview` | tells what a count would read and take, and lists columns, without reading any row |
+| `sharding` | counts tables that do not fit into one process, a range of cells at a time |
+| `request` | checks what to count and on how many threads, before it looks at any file |
+| `preview` | reports what a count would read and need, and lists columns, without reading rows |
 | `counting` | counts: from files and wanted tables to exact tables |
 | `releases` | makes a release in parts, exactly once |
 | `series` | makes a release period by period, each period once |
 
-`releases` and `series` alone know fitplug_opendp. `fitplug.count`, `release`, `begin_series` and
-`open_series` call what is here.
+Only `releases` and `series` use fitplug_opendp. `fitplug.count`, `release`, `begin_series` and
+`open_series` call this package.
 """
 
 from fitplug_dask.counting import count
@@ -35,5 +35,5 @@ __all__ = ["count", "preview"]
 
 
 def __dir__() -> list[str]:
-    """Return the public names only, so that completion shows no modules that users do not need."""
+    """Return only the public names, so that completion does not list internal modules."""
     return ["__doc__", "__file__", "__name__", "__path__", *__all__]

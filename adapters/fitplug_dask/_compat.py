@@ -1,8 +1,8 @@
-"""Insides of other libraries: everything undocumented that this adapter uses, in one place.
+"""Compatibility: all undocumented features of other libraries that this adapter uses.
 
-tests/dask/test_compat.py notices when one of these changes, and when another module of this
-package uses an inside of its own. The libraries are imported when they are used, as importing
-`fitplug_dask` must load none of them.
+tests/dask/test_compat.py fails when one of these features changes, or when another module of this
+package uses an undocumented feature directly. The libraries are imported where they are used,
+because importing `fitplug_dask` must not load any of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def count_processors() -> int:
-    """Return the number of processors that Dask's own schedulers count on.
+    """Return the number of processors that Dask's own schedulers assume.
 
-    `dask.system` is in no documentation. It is used because it respects the limits of containers,
-    which `os.cpu_count` does not, and because it is the default of Dask's threads.
+    `dask.system` is undocumented. It is used because it respects the limits of containers, which
+    `os.cpu_count` does not, and because Dask's threads default to it.
     """
     from dask.system import CPU_COUNT
 
@@ -28,13 +28,13 @@ def count_processors() -> int:
 
 
 class WorkerState(NamedTuple):
-    """What a scheduler knows of a worker.
+    """The state of a worker, as its scheduler knows it.
 
     Attributes:
         threads: The number of its threads.
-        memory_limit: The bytes that it may use; None if it has no limit.
-        is_paused: Whether it takes no tasks, as it uses too much of its memory.
-        is_busy: Whether it runs a task.
+        memory_limit: The memory that it may use, in bytes; None if there is no limit.
+        is_paused: Whether it accepts no tasks because its memory is almost full.
+        is_busy: Whether it is running a task.
     """
 
     threads: int
@@ -44,15 +44,16 @@ class WorkerState(NamedTuple):
 
 
 async def read_workers(client: Any) -> dict[str, WorkerState]:
-    """Return what the scheduler knows of each worker by its address, from the client's event loop.
+    """Return the state of each worker by its address. Run it on the client's event loop.
 
-    `Client.scheduler_info` is documented. It blocks without limit, and from version 2025.4 to
-    2026.6 it says of five workers only, unless it is asked for all; `identity` is what it calls.
-    What is said of a worker is not documented.
+    The documented `Client.scheduler_info` may block forever, and from version 2025.4 to 2026.6 it
+    describes only five workers unless asked for all. It calls `identity`, as this function does.
+    The fields that describe a worker are undocumented.
     """
     from distributed import Scheduler
 
-    # A scheduler before 2025.4 says of all, and knows no number; it has the version of the client.
+    # Before 2025.4, schedulers describe all workers and accept no `n_workers`. The scheduler has
+    # the same version as the client.
     knows = "n_workers" in signature(Scheduler.identity).parameters
     said = await client.scheduler.identity(**({"n_workers": -1} if knows else {}))
     return {
@@ -67,10 +68,10 @@ async def read_workers(client: Any) -> dict[str, WorkerState]:
 
 
 def find_install_hint(scheme: str) -> str:
-    """Return which package a scheme of URLs needs, as fsspec words it.
+    """Return fsspec's hint on which package a URL scheme needs.
 
-    The exception of fsspec says the same, but the exception of a store may hold credentials; the
-    table of implementations holds none. Its key "err" is in no documentation.
+    fsspec's exception gives the same hint, but a store's exception may contain credentials. The
+    table of implementations contains none. Its key "err" is undocumented.
     """
     from fsspec.registry import known_implementations
 
@@ -79,18 +80,18 @@ def find_install_hint(scheme: str) -> str:
 
 
 def is_short_answer(error: Exception) -> bool:
-    """Return whether a store sent another range than `obstore` asked for, and said so.
+    """Return whether an error means that a store sent another range than `obstore` requested.
 
-    All that has no exception of its own has one class, and only its text names this one, which
-    `obstore` takes for final. Servers may do so in passing.
+    `obstore` uses one generic class for all errors without a class of their own, so only the text
+    identifies this one. `obstore` does not retry it, although it may be temporary.
     """
     return type(error).__name__ == "GenericError" and "UnexpectedRange" in str(error)
 
 
 def read_machine_memory() -> int:
-    """Return the bytes that this process may use, with the limits of containers.
+    """Return how much memory this process may use, in bytes, within the limits of containers.
 
-    `distributed.system` is in no documentation; it is what workers take their limits from.
+    `distributed.system` is undocumented; workers take their limits from it.
     """
     from distributed.system import MEMORY_LIMIT
 
@@ -98,26 +99,26 @@ def read_machine_memory() -> int:
     return limit
 
 
-# How workers send each other pieces of an exchange. Dask's own exchange between workers, of
-# `distributed.shuffle`, does the same: a handler of the worker's server, called by its pool of
-# connections, which use the cluster's TLS. Neither is in the documentation of workers, and there is
-# no other way that sends from worker to worker what is no task's result.
+# Workers send each other the pieces of an exchange as Dask's own `distributed.shuffle` does: by a
+# handler of the worker's server, called through the worker's pool of connections, which use the
+# cluster's TLS. Both are undocumented, but nothing else sends data between workers that are not
+# the result of a task.
 
 
 def add_worker_operation(worker: Any, name: str, operation: Callable[..., Any]) -> None:
-    """Let other workers call this coroutine function by its name."""
+    """Let other workers call a coroutine function by this name."""
     worker.handlers[name] = operation
 
 
 async def call_worker(worker: Any, address: str, name: str, what: dict[str, Any]) -> Any:
-    """Call an operation of the worker at another address, from the event loop of this one."""
+    """Call an operation of the worker at `address`, from the event loop of `worker`."""
     return await getattr(worker.rpc(address), name)(**what)
 
 
 def serialize_apart(content: bytes) -> Any:
-    """Return what an operation answers with in place of large bytes, so that they are not copied.
+    """Wrap large bytes in the answer of an operation, so that they are sent without a copy.
 
-    `to_serialize` is in no documentation.
+    `to_serialize` is undocumented.
     """
     from distributed.protocol import to_serialize
 
@@ -125,15 +126,16 @@ def serialize_apart(content: bytes) -> Any:
 
 
 def run_on_worker_loop(worker: Any, coroutine: Any, seconds: float) -> Any:
-    """Run a coroutine on the event loop of a worker, from a thread of its tasks; await it.
+    """Run a coroutine on a worker's event loop and wait for its result, from a task's thread.
 
     Args:
         worker: The worker.
-        coroutine: The coroutine, which is cancelled when the time is over.
+        coroutine: The coroutine, which is cancelled when the time is up.
         seconds: How long to wait.
 
     Raises:
-        TimeoutError: The coroutine did not end in time; in Python 3.10 that of concurrent.futures.
+        TimeoutError: The coroutine did not end in time. In Python 3.10 this is the class of
+            concurrent.futures.
     """
     import asyncio
 
@@ -147,14 +149,14 @@ def run_on_worker_loop(worker: Any, coroutine: Any, seconds: float) -> Any:
 def spawn_on_worker_loop(worker: Any, operation: Callable[[], Awaitable[None]]) -> None:
     """Run an operation in the background of a worker, until it ends or the worker closes.
 
-    Event loops hold no task by themselves. The group of a worker's background tasks holds each one
-    until it has ended, and cancels all of them when the worker closes.
+    An event loop keeps only weak references to its tasks. A worker's group of background tasks
+    refers to each task until it ends, and cancels all of them when the worker closes.
     """
 
     async def run() -> None:
         try:
             await operation()
-        except Exception as error:  # its words may quote what it worked with
+        except Exception as error:  # its message may quote data
             _LOG.warning("a background task of a worker failed (%s)", type(error).__name__)
 
     def start() -> None:
@@ -166,16 +168,16 @@ def spawn_on_worker_loop(worker: Any, operation: Callable[[], Awaitable[None]]) 
 
 
 def is_running(worker: Any) -> bool:
-    """Return whether a worker has not begun to close. Its status is in no documentation."""
+    """Return whether a worker has not begun to close. Its status is undocumented."""
     return worker.status.name in ("init", "running", "paused", "undefined")
 
 
 async def knows_key(worker: Any, key: str) -> bool:
-    """Return whether the scheduler has the result of a task, from the event loop of a worker."""
+    """Return whether the scheduler has a task's result. Run it on the worker's event loop."""
     holders = await worker.scheduler.who_has(keys=[key])
     return bool(holders.get(key))
 
 
 async def knows_worker(worker: Any, address: str) -> bool:
-    """Return whether the scheduler knows a worker, from the event loop of another one."""
+    """Return whether the scheduler knows another worker. Run it on `worker`'s event loop."""
     return address in await worker.scheduler.ncores()

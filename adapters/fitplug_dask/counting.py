@@ -57,10 +57,10 @@ def count(
 ) -> Tables:
     """Count the tables that a plan needs, exactly; see `fitplug.count`, which calls this.
 
-    Whatever the number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread
-    (8 if rows are weighted or measured) and 24 more, or 72 more if there are at most 2^20 cells.
-    Where that is more than 60% of the memory of a worker, tables are counted in shards: a task
-    then holds a range of their cells, and this process 24 bytes for each cell.
+    Whatever the number of rows, a process needs about 250 MB. For each cell it needs another 4
+    bytes per thread (8 if rows are weighted or measured) and 24 bytes (72 if there are at most 2^20
+    cells). If this exceeds 60% of a worker's memory, tables are counted in shards: each task then
+    counts a range of the cells, and this process needs 24 bytes for each cell.
     """
     report = choose_report(progress)
     check_client(client)
@@ -97,7 +97,7 @@ def count(
             numbers = OutsideCounter.join_limbs(counted.counts[-1])
             outside = OutsideCounts(job.outside, tuple(numbers[:-1]), numbers[-1])
         tables = sum_to_tables(domain, joints, names)
-    # Nothing of how many rows there are: that is as confidential as the counts.
+    # The log must not give the number of rows, which is as confidential as the counts.
     seconds = time.perf_counter() - start
     _LOG.info("counted %d tables from %d files in %.1f s", len(tables), len(files), seconds)
     if selection is None or limit is None:
@@ -123,11 +123,11 @@ def count_partitions(
         job: What to count.
         partitions: The partitions of the rows.
         runner: What runs the tasks.
-        report: Called in this thread, with the rows of the tasks that have ended and of all.
+        report: Called in this thread with the rows of the finished tasks and of all tasks.
 
     Raises:
         DataError: A file is at fault; the first fault found is named.
-        FitplugError: The workers themselves fail.
+        FitplugError: The workers fail.
     """
     from fitplug_dask import kernel
 
@@ -162,13 +162,13 @@ def count_slabs(
 
     Args:
         source: The data to count. If it sets `person`, give `rows`, too.
-        plan: What says which tables the slabs are of; a row that is outside the domain on any of
-            their attributes is left out of all slabs.
+        plan: The tables that the slabs belong to, as for `count`. A row that is outside the domain
+            on any of their attributes is left out of all slabs.
         shards: The slabs.
         client: As for `count`, or a runner.
         person_key: The key that chooses the rows of each person.
-        progress: How it is reported which rows are counted.
-        rows: Where the rows that persons keep are stored meanwhile.
+        progress: How to report the rows that have been counted.
+        rows: Where the chosen rows of all persons are stored in the meantime.
 
     Returns:
         What `consume` returned for each slab.
@@ -196,7 +196,7 @@ def count_slabs(
 
 
 def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[CheckedFile, ...]:
-    """Find all files and check them, and log how many have pages without checksums."""
+    """Find and check all files, and log how many have pages without checksums."""
     from fitplug_dask.files import sample_checksums
 
     start = time.perf_counter()
@@ -217,7 +217,7 @@ def _find_checked_files(source: Source, job: Job, runner: Runner) -> tuple[Check
 def _make_selection(
     person: Sequence[str], limit: AddRemove | None, key: bytes | None, job: Job
 ) -> Selection | None:
-    """Return which rows of each person are counted, or None if all rows are."""
+    """Return the selection of each person's rows, or None if all rows are counted."""
     from fitplug_dask.persons import Selection, check_selection_once, find_record_groups
 
     if not person or limit is None:
@@ -228,5 +228,5 @@ def _make_selection(
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))
-    check_selection_once()  # each process that reads or selects rows makes this test, too
+    check_selection_once()  # each process that reads or selects rows runs this test, too
     return selection

@@ -1,6 +1,6 @@
-"""Encryption: what confidential data are written under, with AES-GCM of the package cryptography.
+"""Encryption of confidential data that leave memory, with AES-GCM of the package cryptography.
 
-The package is imported when it is used, since only counts that leave memory need it.
+The package is imported where it is used, since counts that stay in memory do not need it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_encryption(subject: str) -> None:
     """Raise InputError if the package that encrypts is missing.
 
     Args:
-        subject: What is to be kept encrypted, in words.
+        subject: The data to be encrypted, in words.
     """
     if not can_encrypt():
         raise InputError(
@@ -46,8 +46,8 @@ def check_encryption(subject: str) -> None:
 class Cipher:
     """Encrypts messages under one key with random nonces, so that several processes may share it.
 
-    Among 2^32 messages two have the same nonce with probability 2^-33. That is the number that
-    NIST SP 800-38D allows for a key.
+    NIST SP 800-38D allows 2^32 messages per key; two of so many have the same nonce with
+    probability 2^-33.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -59,18 +59,18 @@ class Cipher:
         self._aes = _load_cipher(key)
 
     def encrypt(self, message: Any, context: bytes) -> bytes:
-        """Encrypt a message of less than 2^31 bytes, with its nonce before it.
+        """Encrypt a message of less than 2^31 bytes, and put its nonce in front.
 
         Args:
             message: The message, bytes or a buffer.
-            context: What decryption must be given again, such as what the message is.
+            context: A name of the message, which must be given again to decrypt it.
         """
         nonce = secrets.token_bytes(NONCE_BYTES)
         encrypted: bytes = self._aes.encrypt(nonce, message, context)
         return nonce + encrypted
 
     def decrypt(self, encrypted: bytes | memoryview, context: bytes) -> bytes:
-        """Return the message; raise ValueError if it was changed, or is of another context."""
+        """Return the message; raise ValueError if it was changed or has another context."""
         from cryptography.exceptions import InvalidTag
 
         view = memoryview(encrypted)
@@ -85,14 +85,14 @@ class Cipher:
 
 
 _BLOCK_BYTES = 2**26
-"""The most bytes that are encrypted at once; AES-GCM takes fewer than 2^31."""
+"""The most bytes that are encrypted at once; AES-GCM accepts fewer than 2^31."""
 
 
 def encrypt_blocks(key: bytes, message: Any, context: bytes) -> Iterator[bytes]:
     """Encrypt a message of any length under a key of 32 bytes that several processes share.
 
-    The message is cut into blocks. The context of each says which block of how many it is, so that
-    none can be left out, repeated or moved.
+    The message is cut into blocks. Each block's context contains its number and the number of
+    blocks, so that no block can be left out, repeated or moved unnoticed.
 
     Raises:
         EncryptionMissingError: The package cryptography is not installed.
@@ -113,7 +113,7 @@ def decrypt_long(key: bytes, encrypted: bytes | memoryview, context: bytes) -> b
     """Return a message whose blocks `encrypt_blocks` encrypted.
 
     Raises:
-        ValueError: It was changed, or is of another context or key.
+        ValueError: It was changed, or has another context or key.
         EncryptionMissingError: The package cryptography is not installed.
     """
     cipher, view = Cipher(key), memoryview(encrypted)

@@ -1,4 +1,4 @@
-"""Preview: what a count would read and take, and which columns there are; no row is read."""
+"""Preview: reporting what a count would read and need, and listing columns, without any row."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from fitplug_dask.request import (
 from fitplug_dask.sources import TEXT_FORMATS, SourceFile, find_files
 
 FOLDER = "folder"
-"""The type of the keys of folders."""
+"""The type of folder keys."""
 
 ZONED = "times"
-"""The type of the columns of times with a zone, whose dates depend on the zone to count in."""
+"""The type of columns of times with a zone, whose dates depend on the chosen zone."""
 
 TEXT = "text"
-"""The type of the columns of CSV files, which the domain alone types."""
+"""The type of columns of CSV files; the domain decides how their text is read."""
 
 
 def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, str]:
-    """List the columns of the first file, and the keys of the folders it lies in. Read no row.
+    """List the columns of the first file and the keys of its folders, without reading rows.
 
     Args:
         source: The files, as a `fitplug.Source` or its path.
-        header: Whether the first line of a CSV file names its columns, whatever it looks like.
-            If False, a first line with a number, a date, an empty value or a repeated one, as
-            records have them, is refused and not quoted.
+        header: Whether the first line of a CSV file names its columns, whatever it looks like. If
+            False, a first line that looks like a record, with a number, a date, or an empty or
+            repeated value, is refused and not quoted.
 
     Returns:
         By name, the type: "strings", "integers", "floats", "booleans", "dates", "times" (with a
@@ -95,17 +95,17 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
 if TYPE_CHECKING:
     from distributed import Client
 
-_THREAD_BYTES = 2**27  # what a thread takes for the rows it reads, measured on 20 columns
+_THREAD_BYTES = 2**27  # the memory of a thread for the rows it reads, measured on 20 columns
 
 _COUNT_COLUMN = re.compile(
     r"(n|num|number|(.*[^a-z])?"
     r"(counts?|cnt|pop|population|people|persons|records|weights?|wg?t|freq|frequency|tot|total))"
     r"[^a-z]*"
 )
-"""Names that columns of counts usually have, in small letters."""
+"""Names that columns of counts usually have, in lower case."""
 
 _FILTER_VALUES = 3
-"""How many values of a filter the sentence about rows names; the others are only numbered."""
+"""The number of values of a filter that the sentence about rows names; it counts the others."""
 
 
 def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None) -> Preview:
@@ -147,7 +147,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None)
 
 
 def _describe_rows(source: Source) -> str:
-    """Return a sentence that says how rows are understood."""
+    """Return a sentence that explains what a row means."""
     record = "each row counts once"
     if person := list_person_columns(source):
         column = "column" if len(person) == 1 else "columns"
@@ -162,7 +162,7 @@ def _describe_rows(source: Source) -> str:
 
 
 def _find_count_columns(file: SourceFile, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns named as columns of counts usually are, except those in `known`.
+    """Return the columns whose names suggest counts, except those in `known`.
 
     They hold integers, or text in CSV files.
     """

@@ -1,4 +1,4 @@
-"""Request: what to count and on how many threads, checked before any file is looked at."""
+"""Request: what to count and on how many threads, checked before any file is opened."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from fitplug_dask.workers import Runner
 
 _TABLES_SHARE = 0.6
-"""The fraction of the memory of a process that tables and their counters may take."""
+"""The fraction of a process's memory that tables and their counters may take."""
 
 _TABLE_BYTES = 24
-"""What a cell of a table takes in this process: a shard, its place in the table, and a copy."""
+"""The bytes of a cell in this process: in a shard, in the table, and in a copy."""
 
 _FILES_PER_TASK = 2**7
 _LEAST_FILES = 2**6
-"""Fewer files are checked by the client itself, at once."""
+"""The least number of files that workers check; fewer files are checked by the client."""
 
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
-"""What says which attribute sets to count, and over which domain."""
+"""The tables to count: those of a plan or a workload, or attribute sets over a domain."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is known before any file is looked at.
+    """A counting request, before any file is opened.
 
     Attributes:
         job: What to count.
-        runner: What runs the tasks.
+        runner: Runs the tasks.
         table_cells: The number of cells of all wanted tables.
     """
 
@@ -58,14 +58,14 @@ class Request:
     table_cells: int
 
     def choose_sharding(self, *, whole: bool) -> bool:
-        """Return whether the tables are counted in shards, as a process may not hold them.
+        """Return whether to count in shards, because the tables may not fit into a process.
 
         Args:
             whole: Whether the tables must be counted as a whole.
 
         Raises:
-            TablesError: They must be counted as a whole, and are too large for that; or this
-                process cannot hold what is counted.
+            TablesError: The tables must be counted as a whole and are too large for a process, or
+                even the results are too large for this process.
             FitplugError: The cluster does not answer.
         """
         from fitplug_dask.workers import open_runner
@@ -94,7 +94,7 @@ class Request:
         )
 
     def estimate_memory(self, *, sharded: bool = False) -> int:
-        """Return the most bytes of counters and tables that one process holds.
+        """Return the most bytes of counters and tables in one process.
 
         Args:
             sharded: Whether the tables are counted in shards.
@@ -111,17 +111,17 @@ class Request:
 def prepare_request(
     domain: Domain, names: Sequence[AttributeSet], client: Any, source: Source
 ) -> Request:
-    """Prepare the count of these tables with this client, whose workers are inspected first.
+    """Inspect the workers of the client, and prepare the count of these tables.
 
     Args:
         domain: The domain.
         names: The attribute sets of the wanted tables, in the domain's order.
         client: A client of dask.distributed, None for threads of this process, or a runner.
-        source: What the data are; its weight and filters are used.
+        source: The source; only its weight and filters are used.
 
     Raises:
         DomainError: The domain does not have an attribute.
-        FitplugError: The cluster does not answer, or a worker has other code than this process.
+        FitplugError: The cluster does not answer, or a worker's code differs from this process's.
     """
     from fitplug_dask.kernel import Job
     from fitplug_dask.workers import open_runner
@@ -138,14 +138,15 @@ def prepare_request(
 
 
 def prepare_rules(job: Job, source: Source) -> ColumnRules:
-    """Check and return how columns are read that no type alone says how to read.
+    """Check and return the caller's rules for reading columns.
 
     Args:
         job: What to count.
-        source: What the data are; its time zone, missing and renamed columns and persons are used.
+        source: The source; its time zone, missing and renamed columns and persons are used.
 
     Raises:
-        DomainError: A value stands for no column or is none of it.
+        DomainError: `missing` gives a value for a column that is not counted, or a value that the
+            column cannot have.
     """
     from fitplug_dask.files import ColumnRules
 
@@ -174,7 +175,7 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
 
 
 def _is_value(value: Any, encoder: Encoder, attribute: Attribute | None) -> bool:
-    """Return whether a value is of the type that a column is read as, and in the domain."""
+    """Return whether a value has the type that the column is read as, and is in the domain."""
     try:
         code = encoder.codes(np.array([value, None], dtype=object))[0]
     except DataError:
@@ -183,7 +184,7 @@ def _is_value(value: Any, encoder: Encoder, attribute: Attribute | None) -> bool
 
 
 def check_client(client: Any) -> None:
-    """Raise TypeError unless `client` is None, a runner, or a client that can be waited for."""
+    """Raise TypeError unless `client` is None, a runner, or a synchronous client."""
     if client is None:
         return
     from fitplug_dask.workers import Runner
@@ -205,15 +206,15 @@ def check_files(
 ) -> tuple[CheckedFile, ...]:
     """Check all files that were found, on the workers of a cluster if there is one.
 
-    A client that is far from a store, or that has few processors, would read the footers of many
-    files slowly. The workers read them where they read the rows.
+    A client far from a store, or with few processors, would be slow to read the footers of many
+    files. The workers read them from the same place as the rows.
 
     Args:
         sources: The files.
         job: What to count.
         person: The columns that identify persons, if there are any.
-        rules: What `prepare_rules` returned.
-        runner: What runs the tasks.
+        rules: The caller's rules for reading columns.
+        runner: Runs the tasks.
 
     Returns:
         The files, in the order of `sources`.
@@ -239,10 +240,10 @@ def check_files(
 def check_on_runner(
     runner: Runner, check: CheckOne, sources: Sequence[SourceFile]
 ) -> Sequence[CheckedFile]:
-    """Check files on the workers of a cluster, if there is one and the files are many.
+    """Check files on the workers of a cluster, if there is one and there are many files.
 
     Raises:
-        DataError: As by `check`, for the first file that fails.
+        DataError: The error of `check` for the first file that fails.
         FitplugError: The workers fail.
     """
     from fitplug_dask.files import check_on_threads
@@ -260,7 +261,7 @@ def check_on_runner(
 
 
 def _check_some(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[CheckedFile] | str:
-    """Check some files in a task, which never raises; return the first error in its place."""
+    """Check some files in a task, which must not raise; return the first error's message."""
     from fitplug_dask.files import check_on_threads
 
     try:
@@ -270,7 +271,7 @@ def _check_some(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[Chec
 
 
 def _check_is_shared(sources: Sequence[SourceFile]) -> None:
-    """Raise DataError if workers of a cluster cannot read a source."""
+    """Raise DataError if only this process can read a source."""
     for file in sources:
         if file.format is Format.STREAM:
             raise DataError(

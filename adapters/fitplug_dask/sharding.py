@@ -1,7 +1,7 @@
-"""Sharding: tables larger than the memory of a process, counted in ranges of their cells.
+"""Sharding: counting tables that exceed the memory of a process, in ranges of their cells.
 
-A slab is a range of a table that fits in the memory of a task. One task counts it, from the sparse
-counts of all partitions, each of which a `CellCollector` makes.
+A slab is a range of a table that fits into the memory of a task. A `CellCollector` makes the sparse
+counts of each partition, and one task adds them up for each slab.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Cells = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, repr=False)
 class SparseCounts:
-    """The cells of a table that are not zero. They are confidential, and so is their repr.
+    """The nonzero cells of a table. They are confidential, and the repr hides them.
 
     Attributes:
         cells: The cells (n,), ascending.
@@ -71,18 +71,18 @@ class CellCollector:
     """Takes the batches of a partition, and adds up the counts of the cells that occur.
 
     Attributes:
-        is_full: Whether rows stand for more records than can be counted. Then no more are counted,
-            and the counts mean nothing.
+        is_full: Whether the rows stand for more records than can be counted. Then no more rows are
+            counted, and the counts are invalid.
     """
 
     def __init__(self, job: Job) -> None:
-        """Hold no rows.
+        """Start without rows.
 
         Args:
             job: What to count. The cells of each joint table are numbered in the order of its
                 attributes, the last one fastest.
         """
-        # Each table by itself finds its cells, since few rows are in the same ones.
+        # Each table has an atom of its own, since few rows share a cell.
         self._atoms = [
             Atom({name: job.attributes[name] for name in joint}, job.filters)
             for joint in job.joints
@@ -99,7 +99,7 @@ class CellCollector:
         return self._records > self._most_records
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
-        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        """Take the rows of an Arrow batch; `shared` are the codes from their folders."""
         for block in cut_blocks(batch, columns, shared):
             self._take_block(*block)
 
@@ -142,7 +142,7 @@ class CellCollector:
             self._compact()
 
     def _add(self, table: int, cells: Cells, codes: Mapping[str, Cells], weights: Cells) -> None:
-        """Add the counts of rows inside the domain to those held of a table."""
+        """Add the counts of rows inside the domain to those of a table."""
         joint = self._job.joints[table]
         strides = self._job.find_strides(joint)
         axes = [
@@ -154,13 +154,13 @@ class CellCollector:
         self._groups[table].append(add_up(parts))
 
     def _compact(self) -> None:
-        """Add up what is held of each cell."""
+        """Add up the counts of each cell."""
         self._groups = [[add_up(groups)] for groups in self._groups]
         self._collected = self._compacted = max((len(g[0].cells) for g in self._groups), default=0)
 
 
 def add_up(groups: Sequence[SparseCounts]) -> SparseCounts:
-    """Return the sums of some counts, whose cells may be in any order."""
+    """Return the sum of sparse counts, whose cells may be in any order."""
     none = np.zeros(0, dtype=np.int64)
     cells = np.concatenate([none, *(group.cells for group in groups)])
     counts = np.concatenate([none, *(group.counts for group in groups)])
@@ -173,7 +173,7 @@ def add_up(groups: Sequence[SparseCounts]) -> SparseCounts:
 
 
 _CELL_BYTES = 24
-"""What a cell takes while its slab is counted: its count, a copy in another order, and a piece."""
+"""The bytes of a cell while its slab is counted: a count, a copy in another order, and a piece."""
 
 
 def choose_slab_cells(memory: int, threads: int) -> int:
@@ -195,7 +195,7 @@ def cut_slabs(domain: Domain, tables: Sequence[AttributeSet], most_cells: int) -
         most_cells: The most cells of a slab.
 
     Raises:
-        TablesError: One cell of that attribute has more cells of the table than that.
+        TablesError: One value of that attribute already has more than `most_cells` cells.
     """
     slabs = []
     for names in tables:
@@ -225,16 +225,16 @@ SplitRows: TypeAlias = "Callable[[ShardJob, Any], Mapping[int, SparseCounts] | F
 
 @dataclass(frozen=True, repr=False)
 class Shards:
-    """Slabs of tables, none of which any process need hold as a whole, and what is done with each.
+    """Slabs of tables, and how to consume their counts. No process needs a whole table.
 
     Attributes:
-        slabs: The slabs. They may be of several tables, and may overlap.
-        consume: `consume(shared, number of the slab, counts)` is called by the task that has the
-            counts of a slab, int64 with an axis for each of `names`. It returns a result, or a
-            Fault. Where workers are lost it may be called again.
-        shared: What `consume` takes first; each worker gets it once.
-        memory: The most bytes of counts that one process holds for slabs that are not counted yet;
-            a share of its memory if that is less.
+        slabs: The slabs. They may belong to several tables, and may overlap.
+        consume: `consume(shared, number, counts)` is called by the task that has counted slab
+            `number`; the counts are int64 with an axis for each of the slab's `names`. It returns a
+            result or a Fault. It may be called again if workers are lost.
+        shared: The first argument of `consume`, which each worker receives once.
+        memory: The most bytes of counts that one process keeps in memory for slabs not counted yet,
+            but at most a share of its memory.
     """
 
     slabs: Sequence[Slab]
@@ -245,11 +245,11 @@ class Shards:
 
 @dataclass(frozen=True, repr=False)
 class ShardJob:
-    """What every task counts.
+    """The job of every task.
 
     Attributes:
-        job: What to count. Its tables are those of the slabs, with the attribute that is cut
-            first, so that a slab is a range of cells.
+        job: What to count. Its tables are those of the slabs, but with the cut attribute first, so
+            that a slab is a range of cells.
         shards: The slabs.
         tables: The number of the table of each slab.
     """
@@ -262,7 +262,7 @@ class ShardJob:
         return f"ShardJob({len(self.tables)} slabs)"
 
     def find_range(self, number: int) -> tuple[int, int]:
-        """Return the first cell of a slab in its table, and the cell after its last."""
+        """Return a slab's first cell in its table, and the cell after the last one."""
         slab, joint = self.shards.slabs[number], self.job.joints[self.tables[number]]
         if slab.attribute is None:
             return 0, self.job.count_cells(joint)
@@ -270,7 +270,7 @@ class ShardJob:
         return slab.start * cells, slab.stop * cells
 
     def cut_counts(self, counted: Sequence[SparseCounts]) -> dict[int, SparseCounts]:
-        """Cut the counts of each table into those of each slab; slabs without any are left out."""
+        """Cut the counts of the tables into slabs; empty slabs are left out."""
         pieces = {
             number: counted[table].take_range(*self.find_range(number))
             for number, table in enumerate(self.tables)
@@ -299,20 +299,19 @@ def count_shards(
 ) -> list[Any]:
     """Count slabs.
 
-    Each input is read once, and sends to each slab the cells that are not zero there. The task of a
-    slab adds them up, and what it does with the counts stays with it: it may write them, draw noise
-    for them, or return them.
+    Each input is read once, and its nonzero cells are sent to their slabs. The task of a slab adds
+    them up and consumes the counts: it may write them, draw noise for them, or return them.
 
     Args:
-        job: What to count: its attributes, weight and filters. Its joint tables do not matter. A
-            row counts if it is in the domain on all attributes of the job.
-        inputs: The partitions of the rows, or what `split` takes.
+        job: The attributes, weight and filters to count. Its joint tables do not matter. A row
+            counts if it is in the domain on all attributes of the job.
+        inputs: The partitions of the rows, or the inputs of `split`.
         shards: The slabs.
         client: A runner, a client of dask.distributed, or None for threads of this process.
-        sizes: What each input adds to the progress; the rows of partitions if None.
-        split: `split(shard job, input)` returns the counts of each slab over the rows of an input,
-            or a Fault; `split_partition` if None.
-        report: Called in this thread with the rows of the tasks that have ended and of all.
+        sizes: How much each input adds to the progress; the rows of partitions if None.
+        split: `split(shard job, input)` returns the counts of an input by slab, or a Fault;
+            `split_partition` if None.
+        report: Called in this thread with the rows of the finished tasks and of all tasks.
 
     Returns:
         The result of each slab.
@@ -332,7 +331,7 @@ def count_shards(
             joints.append(joint)
         tables.append(joints.index(joint))
     known = {name for joint in joints for name in joint}
-    # Rows outside the domain on an attribute that no slab has are in no table, too.
+    # Rows that are outside the domain on an attribute of no slab must not count either.
     rest = tuple(name for name in job.attributes if name not in known)
     joints += [(name,) for name in rest]
     asked = Job(job.attributes, tuple(joints), job.weight, job.filters)
@@ -349,7 +348,7 @@ def count_shards(
 
 
 def split_partition(what: ShardJob, partition: Partition) -> Mapping[int, SparseCounts] | Fault:
-    """Return the counts of each slab over the rows of one partition."""
+    """Return the counts of one partition by slab."""
     collector = CellCollector(what.job)
     if fault := read_partition(collector, partition):
         return fault
@@ -359,7 +358,7 @@ def split_partition(what: ShardJob, partition: Partition) -> Mapping[int, Sparse
 
 
 def gather_slab(what: ShardJob, number: int, pieces: Mapping[int, SparseCounts]) -> Any:
-    """Add up the counts of a slab, and do with them what is asked."""
+    """Add up the counts of a slab, and consume them."""
     start, stop = what.find_range(number)
     counts = np.zeros(stop - start, dtype=np.int64)
     records = 0
@@ -379,15 +378,15 @@ def count_tables(
     runner: Runner,
     report: Report,
 ) -> dict[AttributeSet, Counts]:
-    """Count tables in shards and put them together in this process.
+    """Count tables in shards, and assemble them in this process.
 
     Args:
         domain: The domain.
         tables: The attribute sets of the tables.
         job: What to count.
         files: The snapshot of the files.
-        runner: What runs the tasks.
-        report: Called in this thread with the rows of the tasks that have ended and of all.
+        runner: Runs the tasks.
+        report: Called in this thread with the rows of the finished tasks and of all tasks.
 
     Raises:
         DataError: A file is at fault.
@@ -409,5 +408,5 @@ def count_tables(
 
 
 def return_counts(shared: None, number: int, counts: npt.NDArray[np.int64]) -> PartialCounts:
-    """Return the counts of a slab, which travel without most zeros."""
+    """Return the counts of a slab, which are pickled without most of their zeros."""
     return PartialCounts((counts.reshape(-1),))

@@ -31,5 +31,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List the public names, so that completion shows no modules that are not for users."""
+    """Return only the public names, so that completion does not list internal modules."""
     return ["__doc__", "__file__", "__name__", "__path__", *__all__]

@@ -1,4 +1,4 @@
-"""Designs in a process of its own, so that the page answers meanwhile and can cancel them."""
+"""Designs in a separate process, so that the page stays responsive and can cancel them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GRACE = 0.5
 
 
 class _Cancelled(Exception):  # noqa: N818 - no error
-    """The page does not want this design any more."""
+    """The page no longer needs this design."""
 
 
 class Designer:
@@ -135,7 +135,7 @@ class Designer:
 
 
 def _serve(connection: Connection, design: Callable[[Sequence[Target], Report], Outcome]) -> None:
-    """Make the designs that are asked for, until the other end is closed."""
+    """Make the requested designs until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this
 
     def report(**known: Any) -> None:
@@ -165,5 +165,5 @@ def _run(
         return {"error": str(error)}
     except MemoryError:
         return {"error": "Out of memory. Free some memory and change a target."}
-    except Exception as error:  # the page tells it, and the server goes on
+    except Exception as error:  # the page shows it, and the server continues
         return {"error": f"Unexpected {type(error).__name__}. This is a bug; please report it."}

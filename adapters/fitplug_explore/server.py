@@ -44,7 +44,7 @@ def explore(
         session: What the page is about.
         port: The port on 127.0.0.1; 0 for a free one.
         announce: A function that is called with the URL once the page can be loaded.
-        opens_browser: Whether to open the page in the browser, too.
+        opens_browser: Whether to open the page in the browser as well.
 
     Raises:
         InputError: The port cannot be used.
@@ -122,7 +122,7 @@ def _serve_file(content: bytes, form: str) -> Callable[[Request], Awaitable[Resp
 
 
 class _Page:
-    """The answers to what the page asks for."""
+    """The answers to the requests of the page."""
 
     def __init__(self, session: Session, designer: Designer) -> None:
         self._session, self._designer = session, designer

@@ -1,4 +1,4 @@
-"""What the page shows and asks for: targets, budgets and the outcomes of designs."""
+"""The content of the page: targets, budgets and the outcomes of designs."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Outcome:
 
 
 class Report(Protocol):
-    """How a design reports what it knows so far."""
+    """Reports the progress of a design."""
 
     def __call__(self, *, share: float = 0.0, between: tuple[float, float] | None = None) -> object:
         """Report.

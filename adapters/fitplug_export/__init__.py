@@ -34,5 +34,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, so that completion shows no modules that are not for users."""
+    """Return only the public names, so that completion does not list internal modules."""
     return ["__doc__", "__file__", "__name__", "__path__", *__all__]

@@ -44,7 +44,7 @@ def iterate_columns(
 ) -> Iterator[list[AnyArray]]:
     """Yield the columns of a group's answers: the labels of each axis, then `COLUMNS`.
 
-    A release in parts is read part by part, any other is one part.
+    A release in parts is read part by part; any other release is one part.
 
     Args:
         release: The release.

@@ -1,9 +1,9 @@
-"""A plan as an algorithm of OpenDP's contingency tables, as AIM and MST are.
+"""A plan as an algorithm for OpenDP's contingency tables, like AIM and MST.
 
 OpenDP numbers the values of each column by the `keys` of the call, with null and all other values
 last, and asks the algorithm for a measurement of these numbers that spends the query's privacy
 loss. The plan's own measurement does that: OpenDP's accountant sees it, and nothing else charges.
-What it releases is handed to mbi as `to_mbi` does.
+Its answers are passed to mbi as in `to_mbi`.
 
 This module imports OpenDP when it is imported, and mbi when a table is made.
 """
@@ -68,11 +68,11 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         plan: The plan, for `fp.AddRemove(records=k)` and the k of the context's privacy unit. Its
             attributes are integers and categories with `other`, which takes null, and its queries
             count all rows.
-        estimator: What fits the model, as `mbi.estimation.mirror_descent` does: a function of the
+        estimator: A function that fits the model, like `mbi.estimation.mirror_descent`, from the
             domain and the measurements, with the keywords `known_total` and `potentials`.
 
     Raises:
-        WorkloadError: mbi has no model of what the plan measures; the message says why.
+        WorkloadError: mbi has no model for the plan's measurements; the message tells why.
         ValueError: `oneway` asks for other marginals of each column.
     """
 

@@ -1,8 +1,8 @@
 """Data packages of Frictionless: a CSV for each group, and datapackage.json, which describes them.
 
 The descriptor follows the Data Package Standard 2.0 (https://datapackage.org/standard), and also
-the specification 1.0, which older programs read. It names no licence, as only the publisher knows
-that.
+the specification 1.0, which older programs read. It names no licence, because only the publisher
+knows it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _describe_resource(
     Args:
         path: The file.
         group: The group.
-        fields: What describes its columns.
+        fields: The descriptions of its columns.
         is_key: Whether the attributes' values name a row.
         metadata: The metadata of the table.
     """

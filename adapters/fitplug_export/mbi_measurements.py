@@ -53,7 +53,7 @@ class TableQuery:
     Attributes:
         matrices: A_1 to A_k, whose numbers of columns multiply to the number of cells.
         norm_squared: The square of the largest singular value of the query, or a bound on it.
-        multiples: What the rows of the product are multiplied by, shape (rows,); None for 1.
+        multiples: The factors of the rows of the product, shape (rows,); None for 1.
     """
 
     matrices: tuple[FloatArray, ...]

@@ -28,7 +28,7 @@ TIME_PERIOD = "TIME_PERIOD"
 """The dimension of time, which has no list of codes."""
 
 _NAMELESS = "ITEM"
-"""What stands for a name without any character that identifiers have."""
+"""The identifier of a name without any characters that identifiers may have."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ _CONCEPTS = {_GROUP: "Query group", _MEASURE: "Unbiased estimate"} | {
 }
 
 _RESERVED = ("STRUCTURE", "STRUCTURE_ID", "STRUCTURE_NAME", "ACTION", "SERIES_KEY", "OBS_KEY")
-"""The columns of SDMX-CSV that are no components."""
+"""The columns of SDMX-CSV that are not components."""
 
 _TOTAL = "_T"
 """The code for a total in SDMX's guidelines for code lists."""
@@ -87,7 +87,7 @@ _TOTAL = "_T"
 _MEASURE_RELATIONSHIP = re.compile(
     r"\s*<str:MeasureRelationship>.*?</str:MeasureRelationship>", re.DOTALL
 )
-"""What need not be said where there is one measure, and sdmx1 does not read."""
+"""An element that is optional if there is only one measure, and that sdmx1 cannot read."""
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -1,4 +1,4 @@
-"""Counting in databases, by Ibis: the rows are grouped where they are, and only counts leave."""
+"""Counting in databases, by Ibis: the database groups the rows, and only counts leave it."""
 
 from fitplug_ibis.counting import count
 
@@ -6,5 +6,5 @@ __all__ = ["count"]
 
 
 def __dir__() -> list[str]:
-    """List the public names, so that completion shows no modules that are not for users."""
+    """Return only the public names, so that completion does not list internal modules."""
     return ["__doc__", "__file__", "__name__", "__path__", *__all__]

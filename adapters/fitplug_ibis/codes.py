@@ -1,12 +1,11 @@
-"""Codes: expressions that compute the cell of a value, of comparisons that every database has.
+"""Codes: expressions that compute the cell of a value with comparisons that every database has.
 
-A value is compared with the ends of runs of values, by bisection. Arithmetic is done only where a
+A value is compared with the ends of runs of values, by bisection. Arithmetic is used only where a
 comparison has shown that it cannot fail, so that no value of a row causes an error. Long lists of
-values are a table that is joined.
+values become a table that is joined.
 
-Numbers are compared as floats of 64 bits, as our reader of files compares them. Every constant is
-written as a fraction of integers that such floats hold exactly, because databases read decimals in
-different ways.
+Numbers are compared as 64-bit floats, as in files. Every constant is written as a fraction of
+integers that such floats represent exactly, because databases read decimals in different ways.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from fitplug.numeric import IntArray
 from fitplug_ibis.columns import Column
 
 Expression: TypeAlias = Any
-"""An expression of Ibis, whose types are not known to type checkers."""
+"""An expression of Ibis, whose types type checkers do not know."""
 
 MOST_BRANCHES = 2**9
 """The most runs of values that are compared; more are joined."""
@@ -47,7 +46,7 @@ _LARGEST_INTEGER = 2**62
 
 @dataclass(frozen=True)
 class Lookup:
-    """A list of values that is joined.
+    """A list of values to be joined.
 
     Attributes:
         value: The expression of the values of rows.
@@ -80,7 +79,7 @@ class Run:
 def select_codes(
     table: Expression, wanted: Mapping[str, tuple[Encoder, Column]], kept: Sequence[str]
 ) -> Expression:
-    """Select the codes of columns of a table, and some of its columns.
+    """Select codes for columns of a table, and some of the columns themselves.
 
     Args:
         table: A table of Ibis.
@@ -146,7 +145,7 @@ def _write_code_of(cell: int | None) -> Expression:
 
 
 def _write_float(number: float | Fraction) -> Expression:
-    """Write a float as a fraction of integers that floats hold exactly."""
+    """Write a float as a fraction of integers that floats represent exactly."""
     import ibis
 
     exact = Fraction(float(number))
@@ -158,7 +157,7 @@ def _write_float(number: float | Fraction) -> Expression:
 
 
 def _bisect(value: Expression, edges: Sequence[Any], leaves: Sequence[Expression]) -> Expression:
-    """Choose the leaf of a value; null below the first edge, and from the last on.
+    """Choose the leaf of a value; null below the first edge, and from the last edge on.
 
     Args:
         value: The value; null and NaN have no leaf.
@@ -178,7 +177,7 @@ def _bisect(value: Expression, edges: Sequence[Any], leaves: Sequence[Expression
 
 
 def _encode_text(codec: CategoriesCodec, column: Column) -> Expression | Lookup:
-    """Compare texts byte by byte: what is appended leaves no type that ignores case or blanks."""
+    """Compare texts byte by byte: the appended text avoids types that ignore case or blanks."""
     text = column.value.concat("")
     if isinstance(codec.attribute, CodePrefix):
         text = text.substr(0, codec.attribute.length)
@@ -203,7 +202,7 @@ def _encode_booleans(codec: CategoriesCodec, column: Column) -> Expression:
 
 
 def _write_integer(column: Column) -> Expression:
-    """Write the value as an integer; null if it is not whole. It must be below 2**62 in size."""
+    """Write the value as an integer; null for a fraction. Its size must be below 2**62."""
     import ibis
 
     number = column.value.cast("int64")
@@ -211,7 +210,7 @@ def _write_integer(column: Column) -> Expression:
 
 
 def _encode_integers(codec: Codec, column: Column) -> Expression | Lookup:
-    """Compare with runs of integers; floats and decimals are no values if they are not whole."""
+    """Compare with runs of integers; fractions have no code."""
     import ibis
 
     values = codec.values
@@ -255,7 +254,7 @@ def find_runs(keys: IntArray, codes: IntArray, step: int) -> list[Run]:
 
 
 def _write_leaf(run: Run, write_distance: Callable[[Any], Expression]) -> Expression:
-    """Write the code of a value that lies in a run."""
+    """Write the code of a value inside a run."""
     if run.code is None or run.step == 0 or run.first == run.last:
         return _write_code_of(run.code)
     return write_distance(run.first) + run.code
@@ -266,7 +265,7 @@ def _write_day(day: int) -> datetime.date:
 
 
 def _encode_days(codec: DatesCodec, column: Column) -> Expression | Lookup:
-    """Compare days with runs of days; times count on their day."""
+    """Compare days with runs of days; a time counts as its day."""
     first, last = codec.days
     keys = np.arange(first, last + 1)
     # Days are outside or in a cell; `other` is for days that are not in this range.
@@ -285,7 +284,7 @@ def _encode_days(codec: DatesCodec, column: Column) -> Expression | Lookup:
 
 
 def _find_written_day(column: Column, days: IntArray, codes: IntArray) -> Expression | Lookup:
-    """Compare the text that SQLite has for dates and times, 2020-12-31 or 2020-12-31 23:59:59."""
+    """Compare SQLite's text for dates and times, 2020-12-31 or 2020-12-31 23:59:59."""
     import ibis
 
     shown = column.value.cast("string").substr(0, 10)
@@ -295,7 +294,7 @@ def _find_written_day(column: Column, days: IntArray, codes: IntArray) -> Expres
 
 
 def _encode_measure(codec: MeasureCodec, column: Column) -> Expression:
-    """Write the distance of a value from the lower bound in units, as `MeasureCodec` computes it.
+    """Write the distance of a value from the lower bound, in units, as `MeasureCodec` does.
 
     Raises:
         DataError: SQLite would have to compute the days between dates.
@@ -340,6 +339,6 @@ def _divide_integer(above: Expression, unit: Fraction) -> Expression:
         return above
     size = int(unit)
     rest = above % size
-    # The quotient is whole and below 2**26, so that floats find it; half more protects the floor.
+    # The quotient is an integer below 2**26, which floats represent. Adding 1/2 makes `floor` safe.
     whole = ((above - rest).cast("float64") / _write_float(size) + _write_float(0.5)).floor()
     return whole.cast("int64") + ibis.ifelse(2 * rest >= size, 1, 0)

@@ -1,10 +1,9 @@
-"""Columns: what a column of a database holds by its type, and what can be read from it.
+"""Columns: the kind of values in a database column, by its type, and whether they can be read.
 
-Types are public. What cannot be read as our reader of files reads it is refused by its type, before
-any row is read.
+Types are public. A type that cannot be read as in files is refused before any row is read.
 
-SQLite keeps values of any type in a column of any type. A value of another type than that of its
-column is one that the domain does not have.
+SQLite stores values of any type in a column of any type. A value whose type differs from its
+column's is outside the domain.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ACCEPTED: dict[type, frozenset[str]] = {
     datetime.date: frozenset(["dates"]),
 }
 _FLOAT_DIGITS = 15
-"""Decimals of so many digits have the same nearest float in every database."""
+"""Decimals of at most this many digits have the same nearest float in every database."""
 
 _STORED = {
     "strings": ["text"],
@@ -35,7 +34,7 @@ _STORED = {
     "floats": ["integer", "real"],
     "decimals": ["integer", "real"],
 }
-"""What SQLite calls the types of the values that a column of each kind may hold."""
+"""SQLite's names of the value types that a column of each kind may hold."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Column:
 
 
 def read_column(table: Any, name: str, is_sqlite: bool) -> Column:
-    """Find a column of a table of Ibis by its name.
+    """Find a column of an Ibis table by its name.
 
     Raises:
         DataError: There is no such column, or its type is one that is not read.
@@ -86,7 +85,7 @@ def read_column(table: Any, name: str, is_sqlite: bool) -> Column:
 
 
 def _classify(dtype: Any) -> str | None:
-    """Return what a column of a type of Ibis holds; None for types that are not read."""
+    """Return the kind of values of an Ibis type; None for types that cannot be read."""
     if dtype.is_timestamp():
         return "dates" if dtype.timezone is None else None
     kinds = {

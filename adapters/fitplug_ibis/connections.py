@@ -1,4 +1,4 @@
-"""Connections: how a table of a database is reached, without showing what reaches it."""
+"""Connections: reaching a table of a database without revealing credentials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @contextmanager
 def open_table(source: Source) -> Iterator[Any]:
-    """Open the table of a source as one of Ibis; close the connection that was made for it.
+    """Open the table of a source as an Ibis table; close a connection that was made for it.
 
     Raises:
         InputError: The environment has no variable that the connection names.
@@ -31,7 +31,7 @@ def open_table(source: Source) -> Iterator[Any]:
     url = expand_variables(source.path.connection)
     database, _, name = source.path.name.rpartition(".")
     connection = table = None
-    with suppress(Exception):  # whose messages may have the password
+    with suppress(Exception):  # its message may contain the password
         connection = ibis.connect(url)
         table = connection.table(name, database=database or None)
     if connection is None or table is None:

@@ -1,8 +1,8 @@
-"""Counting: one statement groups the rows by cell where they are, and returns only counts.
+"""Counting: one statement groups the rows by cell in the database, and returns only counts.
 
-All tables are counted by one statement, so that they are of one state of the database and, where
-rows of persons are chosen at random, of one choice. Each row is joined with the numbers of the
-tables, and grouped by its cell in each of them.
+One statement counts all tables, so that they come from one state of the database and, if rows of
+persons are chosen at random, from one choice. Each row is joined with the numbers of the tables,
+and grouped by its cell in each of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 _MOST_CELLS = 2**27
 _MOST_SUM = 2.0**60
-"""Above all counts that tables may hold, and below what integers of 64 bits hold."""
+"""Larger than all counts that tables may have, but within 64-bit integers."""
 _LONGEST_UNION = 100
 
 _FAILED = (
@@ -53,11 +53,11 @@ _FAILED = (
 
 @dataclass(frozen=True)
 class Part:
-    """Cells that a row counts in.
+    """A cell in which a row counts.
 
     Attributes:
-        cell: The expression of the row's cell, null if it has none.
-        shares: The expression of what it counts there; None for 1.
+        cell: The expression of the row's cell; null if it has none.
+        shares: The expression of the row's shares there; None for 1.
     """
 
     cell: Any
@@ -119,7 +119,7 @@ def count(
 
 
 def _check_options(source: Source, **options: Any) -> None:
-    """Raise InputError for what has no meaning in a database."""
+    """Raise InputError for options that have no meaning in a database."""
     given = options | {
         "zone": source.zone,
         "missing": source.missing,
@@ -133,7 +133,7 @@ def _check_options(source: Source, **options: Any) -> None:
 
 
 def _find_backend(table: Any) -> str:
-    """Return the name of the backend of a table of Ibis.
+    """Return the name of the backend of an Ibis table.
 
     Raises:
         DataError: The table is an expression without a database, or of another kind.
@@ -176,9 +176,9 @@ def _count_cells(
     result, why = None, _FAILED
     try:
         result = statement.to_pyarrow()
-    except OperationNotDefinedError:  # before the database was asked
+    except OperationNotDefinedError:  # raised before the database is queried
         why = "Ibis cannot write this count for the database. Count Parquet files instead."
-    except Exception:  # whose messages may quote values
+    except Exception:  # its message may quote values
         pass
     if result is None:
         raise DataError(why)
@@ -195,7 +195,7 @@ def _count_cells(
 def _write_parts(
     domain: Domain, joints: Sequence[AttributeSet], outside: Sequence[str], rows: CodedRows
 ) -> list[Part]:
-    """Write in which cells a row counts, and how much."""
+    """Write the cells in which a row counts, and its shares there."""
     import ibis
 
     table = rows.rows
@@ -230,7 +230,7 @@ def _write_parts(
 
 
 def _write_shares(domain: Domain, name: str, code: Any, cell: int) -> Any:
-    """Write the shares that a record has in a cell of a measure, as `count_shares` counts them."""
+    """Write a record's shares in a cell of a measure, as `count_shares` computes them."""
     import ibis
 
     shares = get_codec(domain[name]).shares
@@ -268,7 +268,7 @@ def _write_statement(
         .group_by("cell")
         .agg(
             number=ibis._.shares.sum().cast("int64"),
-            size=ibis._.shares.cast("float64").sum(),  # which cannot wrap
+            size=ibis._.shares.cast("float64").sum(),  # floats cannot overflow here
         )
     )
 
@@ -280,7 +280,7 @@ def _count_one(part: Part) -> Any:
 
 
 def _write_numbers(count: int) -> Any:
-    """Write a table of the numbers from 0 to count - 1, as a union that no database has to store.
+    """Write a table of the numbers from 0 to count - 1 as a union, so that nothing is stored.
 
     Databases limit the length of a union, so that more numbers are a product of two tables.
     """

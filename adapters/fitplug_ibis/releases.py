@@ -1,4 +1,4 @@
-"""Releases of rows in a database, which counts them when nothing refuses the release."""
+"""Releases of rows in a database, which counts them only after all checks of the release."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def release_from_database(
 ) -> Release:
     """Count rows in a database and release them; see `fitplug.release`, which calls this.
 
-    A run that was killed counts again, and the database may choose other rows of each person. The
-    answers of the first run that has all of them are the release; nobody sees any of another run.
+    If a run is killed, the next one counts again, and the database may choose other rows of each
+    person. The first complete answers of a run are the release; nobody sees answers of other runs.
 
     Args:
         plan: The plan.
         source: A table of Ibis or a `DatabaseTable`, and how its rows are read.
         folder: The folder of the release; None for a release in memory.
-        files: What the folder holds in addition to tables, as fields of `ReleaseFiles`.
-        progress: How it is reported how many answers are drawn.
+        files: What the folder has in addition to tables, as fields of `ReleaseFiles`.
+        progress: How to report the number of drawn answers.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
     if source.person is not None:
-        choose_limit(plan.unit)  # refuses a unit that no count by person keeps
+        choose_limit(plan.unit)  # refuses units that counting by person cannot enforce
     rows = CountedRows(
         describe_source_rows(source), "declared" if source.person is None else "enforced"
     )

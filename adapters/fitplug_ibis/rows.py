@@ -1,8 +1,8 @@
 """Rows: which rows of a database are counted, and their cells.
 
-At most so many rows of a person are counted as the unit of privacy allows: those that come first in
-a random order, which the database draws for each person apart. `docs/theory/persons.md` proves that
-this keeps the guarantee.
+Of each person, at most as many rows are counted as the unit of privacy allows: the first ones in a
+random order, which the database draws separately for each person. `docs/theory/persons.md` proves
+that this preserves the guarantee.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PERSON_KINDS = ("strings", "integers", "uuids", "null")
 
 @dataclass(frozen=True)
 class CodedRows:
-    """Rows as a table of Ibis that holds codes and no values.
+    """Rows as an Ibis table of codes, without values.
 
     Attributes:
         rows: The table.
@@ -43,7 +43,7 @@ class CodedRows:
         return self._filter([self.rows[name].notnull() for name in self.code_of.values()])
 
     def select_persons(self, limit: AddRemove) -> CodedRows:
-        """Select the rows of each person that a limit allows, in an order drawn at random."""
+        """Select at random as many rows of each person as a limit allows."""
         known = self._filter([self.rows[name].notnull() for name in self.persons])
         if limit.distinct:
             known = known._select_first([*known.code_of.values()], 1)
@@ -52,10 +52,10 @@ class CodedRows:
         return known._select_first([], limit.records)
 
     def _select_first(self, groups: list[str], most: int) -> CodedRows:
-        """Select the first rows, in a random order, of each person and group."""
+        """Select the first rows of each person and group in a random order."""
         import ibis
 
-        # The random numbers are a column, as some databases order by no function that is random.
+        # The random numbers are a column because some databases cannot order by a random function.
         drawn = self.rows.mutate(fitplug_order=ibis.random())
         place = ibis.row_number().over(
             group_by=[*self.persons, *groups], order_by=drawn.fitplug_order
@@ -117,7 +117,7 @@ def code_rows(
 
 
 def _write_person(column: Column) -> Any:
-    """Write what identifies a person; null for text that is empty, blank or written for null.
+    """Write a person's identifier; null for text that is empty, blank or a way to write null.
 
     Raises:
         DataError: The type of the column cannot identify persons.

@@ -3,26 +3,26 @@
 OpenDP is imported when a function here is called for the first time, not before.
 """
 
-# The modules by task. The reference for users shows the docstring, so this is a comment.
+# The modules by task. This is a comment because the users' reference shows the docstring.
 #
 # | modules | task |
 # |---|---|
-# | `_compat` | holds every contact with the internals of OpenDP |
-# | `gaussian`, `noise_source` | draw the noise, compute its cost for a person, and check the plan |
-# | `sampler_check`, `discrete_gaussian` | test the sampler against the exact distribution |
-# | `releases` | makes a release in memory, or into a folder exactly once: `release_tables` |
-# | `publication` | takes the steps of each release, wherever it goes and whoever draws it |
-# | `folder_release` | is a release into a folder, to these steps |
-# | `release_files`, `csv_tables` | write CSV tables, release.json and the review into that folder |
-# | `release_request` | holds what is asked for, and finds its charge |
-# | `executor` | draws noise and writes tables in this process, for those steps |
-# | `output`, `staging` | hold its folder, what is staged, what is left |
-# | `key_file` | keeps the secrets that later runs need, apart from the counts |
-# | `count_checks` | says which rows the counts were made of, and checks what callers give |
-# | `measurement`, `input_domains` | make a plan an OpenDP measurement, and its input domains |
-# | `lazyframes` | counts Polars LazyFrames, as an OpenDP transformation |
-# | `context`, `noise_scale` | serve queries of OpenDP's Context API, and scale their noise |
-# | `accounting` | makes a plan an event of dp_accounting |
+# | `_compat` | every use of OpenDP's internals |
+# | `gaussian`, `noise_source` | the noise, its cost for a person, and the checks of the plan |
+# | `sampler_check`, `discrete_gaussian` | the test of the sampler against the exact distribution |
+# | `releases` | releases in memory, or into a folder exactly once: `release_tables` |
+# | `publication` | the steps of every release |
+# | `folder_release` | these steps for a release into a folder |
+# | `release_files`, `csv_tables` | CSV tables, release.json and the review in that folder |
+# | `release_request` | the request for a release, and its charge |
+# | `executor` | drawing noise and writing tables in this process |
+# | `output`, `staging` | the release folder, the staged answers, and what runs left behind |
+# | `key_file` | the secrets that later runs need, kept apart from the counts |
+# | `count_checks` | which rows the counts were made of, and checks of callers' counts |
+# | `measurement`, `input_domains` | a plan as an OpenDP measurement, and its input domains |
+# | `lazyframes` | counting Polars LazyFrames, as an OpenDP transformation |
+# | `context`, `noise_scale` | queries of OpenDP's Context API, and the scale of their noise |
+# | `accounting` | a plan as an event of dp_accounting |
 
 from fitplug_opendp.accounting import dp_event
 from fitplug_opendp.context import as_query, preflight, register
@@ -44,5 +44,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List the public names, so that completion shows no modules that are not for users."""
+    """List the public names, so that completion shows no internal modules."""
     return ["__doc__", "__file__", "__name__", "__path__", *__all__]

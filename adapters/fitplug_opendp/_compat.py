@@ -1,9 +1,8 @@
-"""The contact with OpenDP that a new version of OpenDP may break.
+"""Uses of OpenDP's internals, which a new version of OpenDP may break.
 
-Here OpenDP is imported, and here is everything that this package uses of OpenDP beyond what
-OpenDP's documentation describes. Each function holds one such use, and its comment gives the
-reason. `tests/opendp/test_compat.py` fails when a version of OpenDP changes one of them, and names
-the function that has to follow.
+This module imports OpenDP, and has every use of it that goes beyond OpenDP's documentation. Each
+function has one such use, and its comment gives the reason. `tests/opendp/test_compat.py` fails if
+a version of OpenDP changes one of them, and names the function to adapt.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ def import_opendp() -> ModuleType:
 
 def is_feature_enabled(feature: str) -> bool:
     """Return whether a feature of OpenDP, such as "contrib", is switched on."""
-    # OpenDP documents how features are switched on and off, and `assert_features`, which raises an
-    # error. A call that puts a feature back as it was must ask without an error.
+    # OpenDP documents how to switch features on and off, and `assert_features`, which raises an
+    # error. A call that restores a feature must ask without an error.
     from opendp.mod import GLOBAL_FEATURES
 
     return feature in GLOBAL_FEATURES
@@ -65,9 +64,9 @@ def make_partial_constructor(constructor: Callable[[Any, Any], Any]) -> Any:
         constructor: A function of an input domain and an input metric.
 
     Returns:
-        What OpenDP's own `then_` functions return.
+        An object like those of OpenDP's own `then_` functions.
     """
-    # OpenDP offers no public way to write a `then_` function outside of its own modules.
+    # OpenDP has no public way to write a `then_` function outside its own modules.
     from opendp.mod import _PartialConstructor
 
     return _PartialConstructor(constructor)
@@ -75,7 +74,7 @@ def make_partial_constructor(constructor: Callable[[Any, Any], Any]) -> Any:
 
 def make_empty_frame(domain: Any) -> Any:
     """Make a Polars LazyFrame without rows that has the columns of a lazyframe_domain."""
-    # A LazyFrameDomain has no public attribute that tells its columns and their types.
+    # A LazyFrameDomain has no public attribute with its columns and their types.
     from opendp.domains import _lazyframe_from_domain
 
     return _lazyframe_from_domain(domain)
@@ -86,13 +85,13 @@ def cast_measure(measurement: Any, measure: Any, d_out: Any) -> Any:
 
     Args:
         measurement: A measurement under zCDP.
-        measure: The output measure that is wanted; None keeps that of the measurement.
-        d_out: The privacy loss in the measure that is wanted; its delta is used for the cast.
+        measure: The wanted output measure; None for the measurement's own.
+        d_out: The privacy loss in the wanted measure; its delta is used for the cast.
 
     Returns:
-        The measurement under the measure that is wanted.
+        The measurement under the wanted measure.
     """
-    # The loss must be compared after exactly the cast that the Context API makes of the result.
+    # The loss must be compared after exactly the cast that the Context API applies to the result.
     from opendp.context import _cast_measure
 
     return _cast_measure(measurement, measure, d_out)
@@ -108,9 +107,9 @@ def register_constructor(name: str, constructor: Callable[..., Any]) -> None:
     Raises:
         ValueError: Another constructor has this name.
     """
-    # `opendp.context.register` raises an error for every name that is taken, also when it was
-    # taken by this constructor, and nothing public tells which constructor has a name. OpenDP
-    # registers a wrapper, which has the docstring of the function that it wraps.
+    # `opendp.context.register` raises an error for every name that is taken, even by this
+    # constructor, and no public function shows which constructor has a name. OpenDP registers a
+    # wrapper, which has the docstring of the function that it wraps.
     from opendp.context import constructors, register
 
     if name not in constructors:
@@ -131,8 +130,8 @@ def add_frame_method(name: str, method: Callable[..., Any]) -> None:
     Raises:
         ValueError: Queries on LazyFrames have another method of this name.
     """
-    # A LazyFrameQuery passes every attribute on to Polars, and never looks for constructors that
-    # are registered. A method of the class itself is found where Polars has no such attribute.
+    # A LazyFrameQuery passes every attribute on to Polars, and never looks for registered
+    # constructors. A method of the class itself is found if Polars has no such attribute.
     from opendp.extras.polars import LazyFrameQuery
 
     present = getattr(LazyFrameQuery, name, method)

@@ -1,4 +1,4 @@
-"""Plans in OpenDP's Context API: queries whose noise is solved for, and a check before a query."""
+"""Plans in OpenDP's Context API: queries whose noise scale is computed, and a check before them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _make_query_measurement(
     """Make fitplug's measurement of a plan, with the scale left open unless it is given."""
     if scale is not None:
         return make_fitness_for_use(input_domain, input_metric, plan, scale)
-    # The module imports OpenDP, which this package imports only when it is needed.
+    # That module imports OpenDP, which this package imports only when needed.
     from fitplug_opendp.noise_scale import UnscaledMeasurement
 
     return UnscaledMeasurement(
@@ -62,7 +62,7 @@ def as_query(query: Any) -> Any:
     truncate_per_group) may come before.
 
     Args:
-        query: What `Context.query` gives.
+        query: A query from `Context.query`.
 
     Returns:
         An OpenDP Query with the steps of the LazyFrame in its chain. Any other query is returned
@@ -87,7 +87,7 @@ def preflight(context: Any, measurement: Any) -> None:
 
     Args:
         context: An `opendp.context.Context`.
-        measurement: What `context(measurement)` is to be called with, or a query's `resolve()`.
+        measurement: The measurement for `context(measurement)`, or a query's `resolve()`.
 
     Raises:
         OverBudget: The context has less left than the measurement costs.

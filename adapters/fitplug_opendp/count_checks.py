@@ -1,8 +1,8 @@
-"""Exact counts that callers give: which rows they were made of, and what is refused.
+"""Checks of exact counts that callers give, and which rows they were made of.
 
-The errors name types and attributes only, as a value that was given may be people's rows. Counts
-that do not say how many records of a person they hold are taken as they are: nothing checks them.
-They are refused where the unit is about a cell of other values, of which nobody can know it.
+The errors name only types and attributes, because a given value may be people's rows. Counts that
+do not state a limit on the records per person are accepted without a check. They are refused if the
+unit refers to a cell of all other values, because then nobody can know that a limit holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CountedRows:
 
     Attributes:
         rows: How rows were weighted and filtered (`Tables.rows`); None if each counts once.
-        limited: Whether the count enforced the limit on the records of a person, or the publisher
+        limited: Whether the count enforced the limit on the records per person, or the publisher
             declared it.
     """
 
@@ -33,7 +33,7 @@ class CountedRows:
 
     @classmethod
     def from_tables(cls, tables: Tables) -> CountedRows:
-        """Return the rows that these counts were made of."""
+        """Return the rows behind these counts."""
         return cls(tables.rows, find_limit(tables))
 
     def __str__(self) -> str:
@@ -46,22 +46,22 @@ ALL_ROWS = CountedRows(None, "declared")
 
 
 def find_limit(tables: Tables) -> Limited:
-    """Return "enforced" if the count kept only so many rows of each person, else "declared"."""
+    """Return "enforced" if the count limited the rows per person, else "declared"."""
     return "declared" if tables.unit is None else "enforced"
 
 
 def find_seal(tables: Tables) -> str | None:
-    """Return the seal of counts that another count of the same people may not reproduce.
+    """Return the seal of counts that another count of the same people might not reproduce.
 
-    These are counts that kept records of a person by a secret hash, and counts of weighted or
-    filtered rows: in another count a person may be in other cells. Counts of all rows need no
-    seal, and the result is None.
+    These are counts that chose a person's records by a secret hash, and counts of weighted or
+    filtered rows: in another count a person may be in other cells. Counts of all rows need no seal,
+    and the result is None.
     """
     return None if tables.unit is None and tables.rows is None else tables.seal
 
 
 def list_outside_attributes(plan: Plan, tables: Tables) -> tuple[str, ...]:
-    """List the attributes without use in the plan by whose values the count left records out."""
+    """List the attributes that the plan does not use but by which the count left records out."""
     used = {name for names in plan.tables for name in names}
     unused = {name for names in tables for name in names} - used
     return list_names_without_other(tables.domain, unused)
@@ -82,7 +82,7 @@ def check_space(domain: object, metric: object) -> None:
 
 
 def check_are_tables(tables: object) -> None:
-    """Raise TablesError unless the value is Tables; for frames and records it says how to count."""
+    """Raise TablesError unless the value is Tables; the error for frames explains how to count."""
     if not isinstance(tables, Tables):
         raise TablesError(
             "the tables must be exact counts in a fitplug.Tables, not "
@@ -91,10 +91,11 @@ def check_are_tables(tables: object) -> None:
 
 
 def check_tables(plan: Plan, tables: Tables) -> None:
-    """Raise TablesError unless the tables hold what the plan needs, in the plan's own cells.
+    """Raise TablesError unless the tables have all counts that the plan needs, in its own cells.
 
-    The check does not look at how many records are counted, as a refusal would tell that exact
-    number. Answers beyond what the plan's integers hold are clamped, and the noisy answers tell it.
+    The check ignores the number of records, because a refusal would reveal something about that
+    exact number. Answers beyond the range of the plan's integers are clamped, and the noisy answers
+    show it.
     """
     for names in plan.tables:
         for name in names:
@@ -110,7 +111,7 @@ def check_tables(plan: Plan, tables: Tables) -> None:
 
 
 def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
-    """Raise TablesError unless tables have the numbers of rows in no table, by these attributes."""
+    """Raise TablesError unless tables have the numbers of rows in no table by these attributes."""
     if tables.unit is not None:
         raise TablesError(
             "the plan's coverage counts the rows in no table, but person does not limit these "
@@ -131,7 +132,7 @@ def describe_type(value: Any) -> str:
 
 
 def advise_counting(value: Any) -> str:
-    """Write the clause that says how to count what was given in the place of exact counts."""
+    """Make the sentence that explains how to count a value given in place of exact counts."""
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
         return (
             "Count with fitplug.Tables.from_records(plan.domain, frame.collect(), "
@@ -145,15 +146,15 @@ def advise_counting(value: Any) -> str:
 
 
 def check_limit(plan: Plan, tables: Tables) -> None:
-    """Check that what a count enforced is what a release is charged for, or less.
+    """Check that a count enforced the limit that a release is charged for, or a stricter one.
 
     Args:
         plan: The plan.
         tables: Exact counts.
 
     Raises:
-        TablesError: The counts may hold more of a person, or are of weighted or filtered rows,
-            which neighbours that replace a record are not defined for.
+        TablesError: The counts may have more rows of a person, or are of weighted or filtered rows
+            although neighbours replace a record.
     """
     check_replaced_rows(plan, tables.rows)
     if isinstance(plan.unit, ReplaceOne):
@@ -163,14 +164,14 @@ def check_limit(plan: Plan, tables: Tables) -> None:
 
 
 def check_declared(plan: Plan, *, is_enforced: bool) -> None:
-    """Check that the publisher can know what no count enforced: that records are in other cells.
+    """Check that the publisher can know a limit per cell that no count enforced.
 
-    A cell of all values that are not listed holds records at different values, so nobody who knows
-    that a person's values differ knows that the cells do.
+    A cell for all other values has records with different values. So a publisher who knows that a
+    person's values differ does not know that the cells do.
 
     Args:
         plan: The plan.
-        is_enforced: Whether the count limits the records of each person.
+        is_enforced: Whether the count limits the records per person.
 
     Raises:
         TablesError: The records of a person would have to be in different cells of an attribute
@@ -190,14 +191,14 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
 
 
 def check_enforced(unit: BoundUnit, tables: Tables) -> None:
-    """Check that what a count enforced is a unit of privacy, or less.
+    """Check that a count enforced the limit of a unit of privacy, or a stricter one.
 
     Args:
         unit: The unit of privacy that a release is charged for.
         tables: Exact counts.
 
     Raises:
-        TablesError: The counts may hold more of a person.
+        TablesError: The counts may have more rows of a person.
     """
     enforced, plain = tables.unit, unit.unit
     if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
@@ -217,7 +218,7 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
 
 
 def check_replaced_rows(plan: Plan, rows: str | None) -> None:
-    """Check that a record that is replaced does not come into the counts, or leave them.
+    """Check that replacing a record cannot bring it into the counts or remove it from them.
 
     Args:
         plan: The plan.
@@ -235,7 +236,7 @@ def check_replaced_rows(plan: Plan, rows: str | None) -> None:
 
 
 def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
-    """Raise TablesError if tables leave out records by values that the plan does not know."""
+    """Raise TablesError if tables leave out records by attributes or cells unknown to the plan."""
     for name in list_outside_attributes(plan, tables):
         if name not in plan.domain or plan.domain[name] != tables.domain[name]:
             raise TablesError(
@@ -246,7 +247,7 @@ def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
 
 
 def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
-    """Raise TablesError if the charge counts on a limit that the count did not enforce."""
+    """Raise TablesError if the charge relies on a limit that the count did not enforce."""
     if is_enforced and limited != "enforced":
         raise TablesError(
             "the release needs counts with limited rows per person, but these were not "

@@ -25,12 +25,12 @@ from fitplug.releases import MEASURES, RESULT_COLUMNS
 from fitplug.workload import QueryGroup
 
 DIGITS = 4
-"""Digits of a table's smallest std; all its numbers have the same number of decimals."""
+"""Digits to show of a table's smallest std; all its numbers have the same number of decimals."""
 
 _MOST_DECIMALS = 15
 
-# Full-width characters count, because some programs fold them, and so do characters after spaces or
-# invisible characters.
+# Full-width characters are included, because some programs fold them, and so are characters after
+# spaces or invisible characters.
 _BEGINS = r"[\s\x00-\x1f\u200b-\u200f\u2060\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]"
 # Programs may split lines at separators other than commas, so a cell may begin after each.
 _CELL_STARTS = re.compile(rf"(?:^|(?<=[,;\t\r\n|'\"]))(?={_BEGINS})")

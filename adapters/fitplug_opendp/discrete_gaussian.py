@@ -7,8 +7,8 @@ E exp(l x^2) = Z(s') / Z(s) with 1 / s'^2 = 1 / s^2 - 2 l, and that x is sub-Gau
 E exp(l x) <= exp(l^2 s^2 / 2) for every l (Canonne, Kamath and Steinke 2020: by Poisson's formula
 the sum of exp(-(x - c)^2 / 2 s^2) over all integers is largest at c = 0).
 
-Each bound is a p-value: for n draws that are independent and of this distribution, the probability
-that a p-value is at most a is at most a. The p-values are for s >= 1.
+Each bound is a p-value: for n independent draws from this distribution, the probability that a
+p-value is at most a is at most a. The p-values are for s >= 1.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from scipy.special import bdtr, bdtrc, gammaln, ndtr
 from fitplug.numeric import FloatArray, IntArray
 
 _MOST_SUMMED = 2.0**12
-"""The largest standard deviation at which probabilities are sums of all terms."""
+"""The largest standard deviation at which probabilities are computed as sums of all terms."""
 _REACH = 12
-"""Sums end at so many standard deviations: what is beyond has a probability below 1e-30."""
+"""The standard deviations at which sums end; the rest has a probability below 1e-30."""
 _ROUNDOFF = 1e-11
-"""The relative errors of sums of exponentials, and of SciPy's functions, are below this."""
+"""A bound on the relative errors of sums of exponentials, and of SciPy's functions."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DiscreteGaussian:
 
     @property
     def margin(self) -> float:
-        """How far the probabilities that the methods return may be from the exact ones."""
+        """The largest error of the probabilities that the methods return."""
         # Midpoint rule: a unit cell errs by at most 1/8 of the integral of |f''|, which over all
         # cells is 4 exp(-1/2) / s, and Z(s) >= sqrt(2 pi) s.
         return _ROUNDOFF if self.std <= _MOST_SUMMED else _ROUNDOFF + 0.125 / self.std**2
@@ -79,7 +79,7 @@ def upper_binomial_p_value(count: int, draws: int, probability: float, margin: f
         count: The number of draws in the event.
         draws: The number of all draws.
         probability: The probability of the event.
-        margin: The distance that the exact probability may have from `probability`.
+        margin: The largest distance of the exact probability from `probability`.
     """
     most, least = min(1.0, probability + margin), max(0.0, probability - margin)
     above = 1.0 if count == 0 else float(bdtrc(count - 1, draws, most))
@@ -96,9 +96,9 @@ def upper_mean_p_value(mean: float, draws: int) -> float:
 def upper_variance_p_value(ratio: float, draws: int, std: float) -> float:
     """Return a p-value for the mean square of draws divided by s^2.
 
-    For l with s'^2 = r s^2, Chernoff's bound is (Z(s') / Z(s))^n exp(-n (r - 1) / 2) for either
-    tail, if r is the ratio. Close to 0 it is not monotonic in r, which does no harm: the ratios of
-    a tail whose bound is at most a are beyond the one of them that is closest to 1.
+    With r the ratio and l such that s'^2 = r s^2, Chernoff's bound is
+    (Z(s') / Z(s))^n exp(-n (r - 1) / 2) for either tail. Close to 0 it is not monotonic in r, which
+    does no harm: in each tail, ratios with a bound of at most a are beyond the one closest to 1.
     """
     if ratio <= 0:
         # All draws are 0, which has the probability Z(s)^-n. The factor 2 is for the other tail.
@@ -115,8 +115,8 @@ def upper_product_p_value(mean: float, pairs: int) -> float:
         mean: The mean of x y / s^2 over disjoint pairs of draws.
         pairs: The number of the pairs.
     """
-    # E exp(u x y / s^2) <= E exp(u^2 y^2 / 2 s^2) <= (1 - u^2)^(-1/2) (1 + excess), as x is
-    # sub-Gaussian. This u makes the bound least.
+    # E exp(u x y / s^2) <= E exp(u^2 y^2 / 2 s^2) <= (1 - u^2)^(-1/2) (1 + excess), because x is
+    # sub-Gaussian. This u minimises the bound.
     size = abs(mean)
     if size == 0:
         return 1.0

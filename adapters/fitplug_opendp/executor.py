@@ -1,7 +1,7 @@
-"""Executors: who draws the noise of a release and writes its tables, and from which exact counts.
+"""Executors, which draw the noise of a release and write its tables, and their exact counts.
 
-This process draws all answers at once. `fitplug_dask.releases` has an executor that draws them in
-parts, on threads or on a cluster.
+The executor here draws all answers at once in this process. `fitplug_dask.releases` has one that
+draws them in parts, on threads or on a cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExactCounts(ABC):
 
     Attributes:
         rows: The rows that they were counted from.
-        seal: Their seal under a nonce that is kept until the release is published, so that the
+        seal: Their seal under a nonce that is stored until the release is published, so that the
             same counts have the same seal in each run; None if no run resumes another.
         outside: The numbers of records in no table; None if they were not counted.
     """
@@ -49,7 +49,7 @@ class ExactCounts(ABC):
     @property
     @abstractmethod
     def published_seal(self) -> str | None:
-        """The seal that the release has; None if another count would have the same cells."""
+        """The seal to publish with the release; None if any other count would be the same."""
 
     @abstractmethod
     def check(self, plan: Plan) -> None:
@@ -57,22 +57,22 @@ class ExactCounts(ABC):
 
     @abstractmethod
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
-        """List the attributes without use in the plan by which the count left records out."""
+        """List the attributes that the plan does not use but by which records were left out."""
 
 
 Counts = TypeVar("Counts", bound=ExactCounts, contravariant=True)
 
 
 class Executor(Protocol[Counts]):
-    """Who draws the noise: this process, or workers."""
+    """Draws the noise: in this process, or on workers."""
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a run draws only the parts that earlier runs of the same charge did not."""
+        """Whether a run draws only the parts that earlier runs for the same charge did not."""
 
     @property
     def cut(self) -> str:
-        """What distinguishes this way to cut answers and counts into parts from others."""
+        """A text that identifies how answers and counts are cut into parts."""
 
     def draw(
         self, noise_source: NoiseSource, staging: Staging, counts: Counts, run: str
@@ -81,9 +81,9 @@ class Executor(Protocol[Counts]):
 
         Args:
             noise_source: The noise.
-            staging: Where the parts go.
+            staging: The staging area of the parts.
             counts: The exact counts.
-            run: What distinguishes this run from others.
+            run: The identifier of this run.
 
         Raises:
             FitplugError: A worker fails.
@@ -92,22 +92,22 @@ class Executor(Protocol[Counts]):
 
 
 class TablesExecutor(Executor[Counts], Protocol[Counts]):
-    """Who draws the noise of a release into a folder, and writes its tables."""
+    """Draws the noise of a release into a folder, and writes its tables."""
 
     def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
-        """Check, before the charge, what it rests on, and all samplers that may draw.
+        """Check, before the charge, the plan's claims and all samplers that may draw.
 
         Args:
-            noise_source: The noise, and what it costs.
-            output: Where the release goes.
-            run: What distinguishes this run from others.
+            noise_source: The noise, and its cost.
+            output: The output of the release.
+            run: The identifier of this run.
 
         Raises:
             FitplugError: A claim of the plan does not hold, or a sampler fails its test.
         """
 
     def load(self, release: Release) -> Release:
-        """Return a release as callers get it: with its answers in memory, or left in its parts."""
+        """Return the release for callers: with its answers in memory, or left in parts."""
 
     def write_tables(
         self, staged: StagedAnswers, release: Release, confidence: float, run: str
@@ -116,9 +116,9 @@ class TablesExecutor(Executor[Counts], Protocol[Counts]):
 
         Args:
             staged: The answers.
-            release: Their release, as `load` returned it.
+            release: Their release, from `load`.
             confidence: The confidence of the intervals of groups whose target has none.
-            run: What distinguishes this run from others.
+            run: The identifier of this run.
 
         Raises:
             FitplugError: A worker fails, or an answer is damaged.
@@ -152,10 +152,10 @@ class WholeTables(ExactCounts):
 
 @dataclass(frozen=True)
 class ThisProcess:
-    """Draws all answers at once, in the memory of this process: an executor of publications.
+    """The executor that draws all answers at once in the memory of this process.
 
     Attributes:
-        progress: A function that is told how many answers are drawn.
+        progress: A function that is called with the number of answers drawn.
     """
 
     progress: Progress | None = None
@@ -163,7 +163,7 @@ class ThisProcess:
     cut = "in one process"
 
     def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
-        """Check what the charge rests on, and the sampler."""
+        """Check the plan's claims and the sampler."""
         noise_source.check_plan()
         noise_source.check_sampler()
 

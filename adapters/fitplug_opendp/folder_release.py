@@ -53,8 +53,8 @@ class PublishedRelease:
 
     Attributes:
         release: The release.
-        output: Where it is.
-        earlier: Where the release that was there before was moved; None if there was none.
+        output: Its output.
+        earlier: The path to which an earlier release was moved; None if there was none.
     """
 
     release: Release
@@ -67,11 +67,11 @@ class FolderPublication(Publication[C, PublishedRelease]):
     """A release into a folder. `FolderPublication.prepare` makes it.
 
     Attributes:
-        request: What the caller asked for.
-        ledger_request: What the ledger is asked to charge.
-        output: Where the release goes.
-        executor: Who draws the noise and writes the tables.
-        files: What the folder holds in addition to tables and answers.
+        request: The caller's request.
+        ledger_request: The request to the ledger.
+        output: The output of the release.
+        executor: The executor, which draws the noise and writes the tables.
+        files: The files of the folder besides tables and answers.
     """
 
     request: ReleaseRequest
@@ -88,17 +88,17 @@ class FolderPublication(Publication[C, PublishedRelease]):
         executor: TablesExecutor[C],
         files: ReleaseFiles | None = None,
     ) -> FolderPublication[C]:
-        """Refuse what can be refused without data. Nothing is charged.
+        """Make all checks that need no data. Nothing is charged.
 
         Args:
             request: The release.
-            output: Where it goes.
-            executor: Who draws the noise and writes the tables.
-            files: What the folder holds in addition to tables and answers, by default CSV tables
-                and a review.
+            output: Its output.
+            executor: The executor, which draws the noise and writes the tables.
+            files: The files of the folder besides tables and answers, by default CSV tables and a
+                review.
 
         Returns:
-            The publication in the state that the ledger and the disk tell.
+            The publication in the state that the ledger and the disk show.
 
         Raises:
             FitplugError: The release is refused; see `fitplug.release`.
@@ -113,7 +113,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
         files = files or ReleaseFiles(request.ledger)
         files.check(request.plan)
         noise_source = NoiseSource.from_plan(request.plan)
-        # A run removes what others left of the same request, which only a ledger recognises.
+        # A run removes leftovers of earlier runs of the same request, which only a ledger
+        # recognises.
         owner = hash_values(request.plan.digest, request.key)[:8] if request.ledger else ""
         made = cls(
             ledger=request.ledger,
@@ -140,7 +141,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         """Return whether the ledger has the charge of this release now, or may have it."""
         try:
             return self.find_charge().charge is not None
-        except (OverBudget, AlreadyReleased, KeyTaken):  # since this release was prepared
+        except (OverBudget, AlreadyReleased, KeyTaken):  # by another process since `prepare`
             return False
         except FitplugError:
             return True
@@ -148,7 +149,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
     def find_charge(self) -> FolderPublication[C]:
         ledger, charge = self.ledger, None
         if ledger is not None and self.charge is not None:
-            # Without a key, the request is no retry of this charge once it is published.
+            # Without a key, the request is not a retry of this charge once that is published.
             charge = ReleaseCharges(ledger).read(self.charge.entry)
         charge = charge or find_charge(ledger, self.ledger_request)
         if charge is None or ledger is None:
@@ -165,15 +166,15 @@ class FolderPublication(Publication[C, PublishedRelease]):
             for output in (self.output, begun_at):
                 published = output.read_digest()
                 if published is not None and holds_release(output.place, charge.entry):
-                    # The ledger is a copy from before this release was made, which the charge
-                    # paid for.
+                    # The charge paid for this release, but the ledger is a copy from before it was
+                    # drawn.
                     seal = read_folder(output.place)[0]["seal"]
                     stage = ReleaseCharges(ledger).record_draw(
                         charge.entry, published, counts=seal, folder=output.text
                     )
                     break
         if stage.state == "drawn" and self.output.locate(stage).read_digest() == stage.answers:
-            # A process was killed after it had put the folder in place.
+            # A process was killed after it put the folder in place.
             stage = ReleaseCharges(ledger).record_publication(stage, self.output.locate(stage).text)
         return replace(self, charge=StagedCharge(charge.entry, stage), staged=None)
 
@@ -214,11 +215,11 @@ class FolderPublication(Publication[C, PublishedRelease]):
             self._check_not_taken()
 
     def _check_charges(self, ledger: Ledger) -> None:
-        """Check that nothing lies here which tells of a draw that the ledger does not know of.
+        """Check that nothing here comes from a draw that is unknown to the ledger.
 
         Raises:
             LedgerError: A release or staged answers name a charge that the ledger does not have.
-            InputError: The folder where the release was begun holds files that may be its release.
+            InputError: The folder where the release was begun has files that may be its release.
         """
         check_charges_are_known(ledger, self.output.place, self.output.list_labels())
         stage = None if self.charge is None else self.charge.stage
@@ -229,7 +230,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         first.check_not_damaged(f"where charge {stage.entry} of the ledger {ledger.path} started")
 
     def _check_not_taken(self) -> None:
-        """Raise InputError if the output has another release that is not to be moved aside."""
+        """Raise InputError if the output has another release that must not be moved aside."""
         digest = None if self.staged is None else self.staged.digest
         self.output.check_not_taken(replace=self.request.replace, digest=digest)
 
@@ -242,12 +243,12 @@ class FolderPublication(Publication[C, PublishedRelease]):
         counts.check(self.plan)
         self._check_not_taken()
         if self.charge is None:
-            self._check_room()  # counts that are stored beside it took some
+            self._check_room()  # the counts may be stored beside it now
             if not self.output.list_local() and self.find_charge().charge is None:
                 self.output.check_empty()  # another release may have begun there
 
     def _begin(self, charges: ReleaseCharges, counts: C) -> StagedCharge:
-        """Charge the ledger, and store the plan before, as another machine may design another."""
+        """Store the plan, as another machine may design another one, then charge the ledger."""
         assert self.ledger is not None
         plan_file = self._locate_plan(self.ledger)
         try:
@@ -258,7 +259,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
             if not self.is_charged():
                 remove_unfinished_plan(plan_file)
             raise
-        if begun.entry.folder != self.output.text:  # its plan is there under another name
+        if begun.entry.folder != self.output.text:  # the plan is stored under another name
             remove_unfinished_plan(plan_file)
         return begun
 
@@ -285,7 +286,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
                 ReleaseCharges(self.ledger).record_publication(self.charge.stage, self.output.text)
         _LOG.info("the answers %s are published in %s", staged.digest[:12], self.output)
         self._remove_leftovers(Output(staged.staging.output))
-        if not isinstance(release.answers, np.ndarray):  # they are read from where they are now
+        if not isinstance(release.answers, np.ndarray):  # read them from their new place
             release = Release(**read_folder(self.output.place)[0])
         return PublishedRelease(release, self.output, earlier)
 
@@ -302,24 +303,24 @@ class FolderPublication(Publication[C, PublishedRelease]):
 
     @property
     def label(self) -> str:
-        """What distinguishes the files of this release from those of others at the same output."""
+        """The label that distinguishes this release's files from others at the same output."""
         if self.charge is None:
             return f"{label_files(self.plan, None)}.{self.run}"
         return label_files(self.plan, self.charge.entry)
 
     def _locate_plan(self, ledger: Ledger) -> Path:
-        """Return the file of the plan, which is there until the release is published."""
+        """Return the file of the plan, which exists until the release is published."""
         output = self.output.text if self.charge is None else self.charge.entry.folder
         return locate_unfinished_plan(ledger, self.plan.digest, self.request.key, output)
 
     def _remove_leftovers(self, output: Output) -> None:
-        """Remove what all runs left here, and at the output that an earlier try named."""
+        """Remove the leftovers of all runs here, and at the output that an earlier try named."""
         for one in {self.output.text: self.output, output.text: output}.values():
             one.remove_staged(self.label, self.run)
         if self.ledger is not None:
             remove_unfinished_plan(self._locate_plan(self.ledger))
 
     def _check_rows(self, release: Release) -> None:
-        """Raise KeyTaken if a release that was drawn is of other rows than those asked for."""
+        """Raise KeyTaken if a drawn release is of other rows than the requested ones."""
         if self.charge is not None and self.ledger is not None:
             check_rows(self.charge, self.ledger, release, self.request.rows)

@@ -44,8 +44,8 @@ def make_noise(plan: Plan, scale: float = 1.0) -> Any:
         A Measurement on i64 vectors (n,) under the L2 distance, with zCDP as its output measure.
 
     Raises:
-        BudgetError: The scale is not positive and finite, or it leaves noise of a size that the
-            sampler cannot draw exactly.
+        BudgetError: The scale is not positive and finite, or the noise has a size that the sampler
+            cannot draw exactly.
     """
     if not isinstance(scale, (int, float)) or not 0 < scale < math.inf:
         # OpenDP accepts a scale of 0, and then releases the exact answers.
@@ -64,17 +64,16 @@ def make_sampler(
 ) -> Sampler:
     """Make a function that adds noise to exact answers (n,).
 
-    A long vector is drawn in chunks, on as many threads as there are processors, as OpenDP's
-    sampler releases Python's lock. The noise of each answer is independent of the noise of the
-    others, so the chunks together have the distribution of one draw of the long vector.
+    A long vector is drawn in chunks, on as many threads as there are processors, because OpenDP's
+    sampler releases Python's lock. The noise of each answer is independent of the others, so the
+    chunks together have the distribution of one draw of the long vector.
 
-    OpenDP's feature "contrib" must be switched on while the function is made. It need not be when
-    the function runs.
+    OpenDP's feature "contrib" must be switched on when the function is made, but not when it runs.
 
     Args:
         size: The number n of answers.
         noise_std: The standard deviation of the noise.
-        chunk_size: The most answers that one call of OpenDP draws; None for a good number.
+        chunk_size: The most answers that one call of OpenDP draws; None for the default.
         threads: The most threads that draw at once; None for as many as there are processors.
     """
     dp = import_opendp()
@@ -82,7 +81,8 @@ def make_sampler(
     starts = range(0, size, chunk_size)
     lengths = {min(chunk_size, size - start) for start in starts}
     workers = max(1, min(len(starts), threads or os.cpu_count() or 1))
-    # Each thread has its own measurements: OpenDP does not say that threads may share them.
+    # Each thread has its own measurements, because OpenDP does not promise that threads may share
+    # them.
     free: SimpleQueue[dict[int, Any]] = SimpleQueue()
     for _ in range(workers):
         free.put({length: make_gaussian(dp, length, noise_std) for length in lengths})
@@ -120,7 +120,7 @@ def upper_sensitivity(plan: Plan, records: int) -> float:
             `plan.strategy.structure.changes` of them.
 
     Returns:
-        The sensitivity of the plan's strategy to so many records.
+        The sensitivity of the plan's strategy to `records` records.
     """
     return ceil_float(
         plan.strategy.structure.compare_records(records) * Fraction(plan.strategy.sensitivity)
@@ -128,6 +128,6 @@ def upper_sensitivity(plan: Plan, records: int) -> float:
 
 
 def make_gaussian(dp: ModuleType, size: int, std: float) -> Any:
-    """Make OpenDP's Gaussian measurement of standard deviation std on i64 vectors (size,)."""
+    """Make OpenDP's Gaussian measurement with this standard deviation on i64 vectors (size,)."""
     domain = dp.vector_domain(dp.atom_domain(T="i64"), size=size)
     return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=std)

@@ -1,20 +1,20 @@
-"""The OpenDP domains and metrics that a plan can be run on, and exact answers from their members.
+"""The OpenDP domains and metrics on which a plan can run, and exact answers from their members.
 
 The members are vectors of counts and `fitplug.Tables`. OpenDP calls the functions here on the data.
-They are defined on every member of their domains; the only refusals depend on what is the same for
-all neighbours. No error of theirs carries anything of the data, as OpenDP puts the full traceback
-of an exception into its own.
+They are defined on every member of their domains; they refuse data only for reasons that are the
+same for all neighbours. Their errors contain nothing of the data, because OpenDP puts the full
+traceback of an exception into its own.
 
-OpenDP's distances count rows. A plan for k rows of a person, anywhere, costs (d / k)^2 rho
-for d rows that are added or removed in any way: |A v| is at most d times the longest column. A
-plan for one row replaced costs d^2 rho where d rows are replaced, `change_one_distance()`.
-The number of rows is then the same in both data sets, and a release holds it.
+OpenDP's distances count rows. A plan for k rows per person, anywhere, costs (d / k)^2 rho if d rows
+are added or removed in any way: |A v| is at most d times the longest column. A plan for one
+replaced row costs d^2 rho if d rows are replaced, under `change_one_distance()`. The number of rows
+is then the same in both data sets, and the release contains it.
 
-This is not so where a unit says more. Rows that are each in another cell, of the domain or of
-an attribute, are at OpenDP's distance k from data in which they all lie in one cell. Also Bounds
-per group do not suffice: they hold as well where some rows are added and others are removed,
-and such a difference v is not one of the unit. And a row that is replaced may leave its
-region.
+OpenDP's distances cannot express other units. Data in which a person's k rows lie in different
+cells, of the domain or of an attribute, and data in which they all lie in one cell are both at
+distance k from data without the person. Bounds per group do not help: they also allow that some
+rows are added and others removed, which no difference v of the unit does. And a replaced row may
+leave its region.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fitplug_opendp.gaussian import IntVector
 
 
 def check_unit_is_measurable(unit: Unit) -> None:
-    """Raise BudgetError unless OpenDP's distances say what a plan costs in its unit of privacy."""
+    """Raise BudgetError unless OpenDP's distances determine the cost in a unit of privacy."""
     if isinstance(unit, ReplaceOne):
         if unit.within:
             raise BudgetError(
@@ -57,12 +57,12 @@ def check_unit_is_measurable(unit: Unit) -> None:
 
 
 def is_replacement(metric: Any) -> bool:
-    """Return whether a metric counts rows that are replaced."""
+    """Return whether a metric counts replaced rows."""
     return bool(metric == import_opendp().change_one_distance())
 
 
 def check_metric_of_tables(unit: Unit, metric: Any) -> None:
-    """Raise ValueError unless a metric of Tables counts what a unit of privacy changes."""
+    """Raise ValueError unless a metric of Tables counts the changes in a unit of privacy."""
     if isinstance(unit, ReplaceOne):
         if not is_replacement(metric):
             raise ValueError(
@@ -90,11 +90,11 @@ _COUNT_TYPES = ("i32", "i64", "u32")
 
 @dataclass(frozen=True)
 class TablesDescriptor:
-    """The descriptor of a user domain: all `fitplug.Tables` that give at least these tables.
+    """The descriptor of a user domain: all `fitplug.Tables` with at least these tables.
 
     Attributes:
         domain: The fitplug Domain, with at least the attributes of the tables.
-        tables: The attribute sets of the tables, none inside another.
+        tables: The attribute sets of the tables, none a subset of another.
     """
 
     domain: Domain
@@ -112,7 +112,7 @@ class TablesDescriptor:
         )
 
     def allows(self, plan: Plan) -> bool:
-        """Return whether every member holds what the plan needs."""
+        """Return whether every member has all counts that the plan needs."""
         same = all(
             name in self.domain and self.domain[name] == plan.domain[name]
             for names in plan.tables
@@ -122,7 +122,7 @@ class TablesDescriptor:
 
     @property
     def identifier(self) -> str:
-        """A text that differs for different domains, as OpenDP compares user domains only by it."""
+        """A text that differs for different domains: OpenDP compares user domains only by it."""
         spec = self.domain.spec()
         used = sorted({name for names in self.tables for name in names})
         content = [[(name, spec[name]) for name in used], sorted(map(sorted, self.tables))]
@@ -240,7 +240,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
                 "give the attribute a cell for other values."
             )
         names = attributes[len(vector)]
-        # Sums that 64 bits might not hold are taken in Python integers.
+        # Sums that might not fit 64 bits are computed in Python integers.
         exact = (
             vector if find_largest_entry(vector) * len(vector) < 2**62 else vector.astype(object)
         )
@@ -257,10 +257,10 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
 
 
 def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
-    """Find the lengths that vectors may have, with the attributes whose cells each length counts.
+    """Find the possible lengths of vectors, each with the attributes whose cells are counted.
 
-    These are the attributes that the workload uses, and all attributes. Raises ValueError if no
-    vectors of the domain can be counts of their cells.
+    These are the attributes that the workload uses, or all attributes. Raises ValueError if no
+    vector of the domain can be counts of their cells.
     """
     from opendp.mod import VectorDomain
 
@@ -268,11 +268,11 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
     carriers = [f"Vec<{T}>" for T in _COUNT_TYPES]
     if isinstance(domain, VectorDomain) and domain.carrier_type in carriers:
         attributes_by_size: dict[int, AttributeSet] = {}
-        # Vectors of measures would not hold counts of rows, and their distances no rows.
+        # With measures, neither a vector nor its distance would count rows.
         whole = [] if list_measures(plan.domain, plan.domain.names) else [plan.domain.names]
         for names in (plan.workload.attributes, *whole):
             size = math.prod(get_shape(plan.domain, names))
-            # OpenDP's own counting transformations do not say how long their vectors are.
+            # The vectors of OpenDP's own counting transformations have no stated length.
             if size <= MAX_CELLS and domain.size in (None, size):
                 attributes_by_size.setdefault(size, names)
         if attributes_by_size:
@@ -285,7 +285,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
 
 
 def _holds_all(present: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:
-    """Return whether each attribute set that is needed lies in one that is held."""
+    """Return whether each needed attribute set is a subset of a present one."""
     sets = [frozenset(names) for names in present]
     known = set(sets)
     return all(

@@ -1,10 +1,10 @@
-"""Key files: the secrets of later runs, each in a file that lies apart from the counts.
+"""Key files: the secrets for later runs, each in a file apart from the counts.
 
-Large releases and series keep exact counts for a later run, encrypted. Their secret
-must outlive the process, too. It is in a file that the publisher names, or else in one of the
-account that runs this. It is never in a folder together with the counts, as one backup would then
-hold both. Whoever is first makes the file; it is removed when nothing is encrypted under it any
-more, so that what copies of the counts remain can never be read again.
+Large releases and series store encrypted exact counts for a later run, so their secret must outlive
+the process. It is in a file that the publisher names, or in a file of the user's account. It is
+never in a folder together with the counts, because one backup would then hold both. The first run
+makes the file. The last one removes it once nothing needs it, so that remaining copies of the
+counts can never be read again.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class KeyFile:
 
     Attributes:
         path: The absolute path of the file.
-        subject: What the secret is for, in words.
-        owner: The digest of what the secret is for, which the file must name.
+        subject: The purpose of the secret, in words.
+        owner: The digest of the release or series, which the file must contain.
         is_named: Whether the publisher named the file.
     """
 
@@ -63,14 +63,14 @@ class KeyFile:
         beside: Sequence[Path],
         name: str | None = None,
     ) -> KeyFile:
-        """Say where a secret is, or will be, without reading it.
+        """Choose the file of a secret, without reading it.
 
         Args:
-            named: The file that the publisher names; None for one in the account of this user.
-            subject: What the secret is for, in words.
-            owner: The digest of what the secret is for.
-            beside: The folders in or beside which the counts are, absolute.
-            name: What names the file in the account of this user, if it is not the owner.
+            named: The file that the publisher names; None for one in the user's account.
+            subject: The purpose of the secret, in words.
+            owner: The digest of the release or series.
+            beside: The absolute folders in or beside which the counts are.
+            name: The name of the file in the user's account; None for the owner.
 
         Raises:
             InputError: The file would lie together with the counts, or is in a store.
@@ -91,10 +91,10 @@ class KeyFile:
         return cls(path, subject, owner, named is not None)
 
     def keep(self) -> bytes:
-        """Return the secret, which is drawn and made durable if there is none.
+        """Return the secret; draw it and make it durable if there is none.
 
         Raises:
-            InputError: The file is damaged, or holds something else.
+            InputError: The file is damaged, or contains something else.
             FitplugError: The file cannot be read or written.
         """
         secret = self.find()
@@ -105,7 +105,7 @@ class KeyFile:
         content |= {"secret": drawn, "digest": hash_values(self.owner, drawn)}
         with self._open_folder() as place:
             place.create(self.path.name, json.dumps(content, indent=1).encode() + b"\n")
-        secret = self.find()  # whoever was first has decided
+        secret = self.find()  # another process may have been first
         if secret is None:
             raise FitplugError(
                 f"the key of {self.subject} was removed from {self.path} by another process. "
@@ -114,7 +114,7 @@ class KeyFile:
         return secret
 
     def check_writable(self) -> None:
-        """Raise FitplugError unless a file can be made there that no second writer replaces."""
+        """Raise FitplugError unless a file can be created there that no second writer replaces."""
         with self._open_folder() as place:
             place.check_exclusive()
 
@@ -122,7 +122,7 @@ class KeyFile:
         """Return the secret of 32 bytes; None if there is no file.
 
         Raises:
-            InputError: The file is damaged, or holds something else.
+            InputError: The file is damaged, or contains something else.
             FitplugError: The file cannot be read.
         """
         try:
@@ -149,10 +149,10 @@ class KeyFile:
         return decoded
 
     def read(self, loss: str) -> bytes:
-        """Return the secret of something that was begun.
+        """Return the secret of an unfinished release or series.
 
         Args:
-            loss: What is lost without it, for the message.
+            loss: The sentence of the message on the consequences of a missing secret.
 
         Raises:
             InputError: There is no file, or as for `find`.
@@ -167,11 +167,11 @@ class KeyFile:
         return secret
 
     def remove(self) -> None:
-        """Remove the file, and what killed processes left that were about to make it."""
+        """Remove the file, and partial files of killed processes."""
         try:
             self.find()
         except FitplugError:
-            return  # what is there now is the key of something else
+            return  # the file is the key of something else now
         try:
             for left in self.path.parent.glob(f".{escape(self.path.name)}.*.partial"):
                 left.unlink(missing_ok=True)
@@ -187,7 +187,7 @@ class KeyFile:
     def _open_folder(self) -> Iterator[LocalPlace]:
         """Open the folder of the file to write there, and name the file in errors.
 
-        The folder of a named file is not made: it may be on a disk that is not mounted.
+        The folder of a named file is not created: it may be on a disk that is not mounted.
         """
         folder = self.path.parent
         try:
@@ -210,7 +210,7 @@ def derive_key(secret: bytes, purpose: str) -> bytes:
 
 
 def _find_account_folder(subject: str) -> Path:
-    """Find the folder of keys where programs of this user keep their state."""
+    """Find the folder of keys in the user's folder for program state."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
         home = state if state.is_absolute() else Path.home() / ".local" / "state"
@@ -222,7 +222,7 @@ def _find_account_folder(subject: str) -> Path:
 
 
 def _is_together(path: Path, folder: Path) -> bool:
-    """Return whether a file is in a folder, in one that is hidden beside it, or beside it."""
+    """Return whether a file is in a folder, beside it, or in a hidden folder beside it."""
     hidden = f".{folder.name}."
     files = path.resolve(), path.parent.resolve() / path.name
     for parent, name in ((folder.parent.resolve(), folder.name), (folder.resolve(), None)):
@@ -237,16 +237,15 @@ def _is_together(path: Path, folder: Path) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class RunSecret:
-    """The secrets of one release that the runs which finish it share, all derived from one.
+    """The secrets of one release, shared by all runs that work on it and derived from one secret.
 
-    The nonce makes the seal of the exact counts: the same counts have the same seal in each run,
-    and nobody else can test a guess of the counts against it. The person key decides which rows of
-    a person are kept.
+    With the nonce, the same exact counts have the same seal in each run, and nobody else can test a
+    guess of the counts against the seal. The person key decides which rows of a person are counted.
 
     Attributes:
         nonce: The nonce that hides the exact counts in their seal.
-        person_key: The key of the hash that chooses rows of a person.
-        key_file: The file that holds the secret. It is made before the data are counted and removed
+        person_key: The key of the hash that chooses the rows of a person.
+        key_file: The file with the secret. It is created before the data are counted and removed
             when the release is published. None if no later run needs it.
     """
 
@@ -266,12 +265,12 @@ class RunSecret:
         Without a ledger no run is resumed, and nothing is written.
 
         Args:
-            release: The release, prepared.
-            named: The key file that the publisher names, if there is one.
+            release: The prepared release.
+            named: The key file that the publisher names, if any.
 
         Raises:
-            InputError: The key file would lie beside the counts, is damaged or of something else,
-                or the release was begun and the file is not there.
+            InputError: The key file would lie beside the counts, is damaged or belongs to something
+                else, or it is missing although the release was begun.
             FitplugError: A file cannot be written or read.
         """
         request, output, ledger = release.request, release.output, release.request.ledger
@@ -288,7 +287,7 @@ class RunSecret:
         )
         secret = None
         if not release.needs_counts:
-            with suppress(FitplugError):  # nothing is read any more that needs it
+            with suppress(FitplugError):  # nothing encrypted is read any more
                 secret = key_file.find()
         elif release.charged_seal is not None:
             secret = key_file.read(
@@ -301,11 +300,11 @@ class RunSecret:
 
     @classmethod
     def _derive(cls, secret: bytes, key_file: KeyFile | None = None) -> RunSecret:
-        """Derive the secrets of a release from that of its key file."""
+        """Derive the secrets of a release from the secret of its key file."""
         nonce = derive_key(secret, "the nonce of the seals of a release")
         return cls(nonce, derive_key(secret, "the rows of persons in a release"), key_file)
 
     def remove(self) -> None:
-        """Remove the file, as the release is published."""
+        """Remove the file after the release is published."""
         if self.key_file is not None:
             self.key_file.remove()

@@ -28,10 +28,10 @@ from fitplug_opendp.input_domains import check_metric_of_tables, tables_domain
 
 
 def upper_records(bounds: Sequence[Any]) -> int:
-    """Return the largest number of rows that differ where all of these Bounds hold.
+    """Return the largest number of rows that differ if all of these Bounds hold.
 
-    If at most g groups by some columns differ, and at most p rows in each group, at most g p
-    rows differ. The two limits may be in different Bounds, as each step of truncation adds one.
+    If at most g groups by some columns differ, and at most p rows in each group, at most g p rows
+    differ. The two limits may be in different Bounds, because each step of truncation adds one.
 
     Args:
         bounds: OpenDP's Bounds.
@@ -59,9 +59,9 @@ def upper_records(bounds: Sequence[Any]) -> int:
 
 
 def _identify_columns(by: Sequence[Any], number: int) -> Any:
-    """Return what identifies the groups of a Bound: other expressions than columns, by its number.
+    """Return a key of the groups of a Bound: its columns, or its number if `by` has expressions.
 
-    Two expressions may print the same and group rows differently, and two columns do not.
+    Two expressions may print the same and group rows differently; two columns cannot.
     """
     if all(expression.meta.is_column() for expression in by):
         return frozenset(expression.meta.output_name() for expression in by)
@@ -81,7 +81,7 @@ def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
 
     Raises:
         DataError: The frame cannot be computed, or a column has another type. The error repeats
-            nothing of what Polars says, as Polars names values.
+            nothing from Polars' errors, which name values.
     """
     import polars as pl
 
@@ -110,7 +110,7 @@ def encode_column(codec: Codec, column: Any) -> npt.NDArray[np.int64]:
         column: A series (n,) of a type that the attribute accepts.
 
     Returns:
-        The codes (n,), -1 for values that have none.
+        The codes (n,), -1 for values without one.
     """
     import polars as pl
 
@@ -129,17 +129,17 @@ def _find_days(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     """Find the days since 1970-01-01 of a Polars series of dates, or of times without a zone.
 
     Returns:
-        The days (n,), and whether each is one (n,), which nulls need not be asked.
+        The days (n,), and whether each time has a day (n,); both are arbitrary for nulls.
 
-    Polars casts times to dates with a panic, which ends the process, if one time is too far away
-    for a date. One row would decide whether there is a release, so its cast is not used.
+    Polars' cast from times to dates panics, which ends the process, if one time is beyond all
+    dates. One row would then decide whether there is a release, so that cast is not used.
     """
     ticks = column.to_physical().fill_null(0).to_numpy().astype(np.int64)
     return find_days(ticks, getattr(column.dtype, "time_unit", "D"))
 
 
 def _encode_texts(codec: Codec, texts: Any) -> npt.NDArray[np.int64]:
-    """Find the cells (n,) of a series (n,) of text; each different text is looked up once."""
+    """Find the cells (n,) of a series (n,) of texts; each different text is looked up once."""
     import polars as pl
 
     different = texts.drop_nulls().unique()
@@ -203,7 +203,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
             lambda d_in: d_in,
         )
     if str(input_metric.type) != _FRAME_METRIC:
-        # OpenDP casts the metric itself: one row changed is one removed and one added.
+        # OpenDP casts the metric itself: one changed row is one removed row and one added row.
         bounded = dp.t.make_stable_lazyframe(input_domain, input_metric, empty, MO=_FRAME_METRIC)
         return bounded >> then_tables(plan)
     return dp.t.make_user_transformation(
@@ -247,7 +247,7 @@ def _check_metric(dp: Any, metric: Any) -> None:
 
 
 def _check_replacements(plan: Plan, metric: Any) -> None:
-    """Raise ValueError unless a replaced row leaves the number of counted rows as it is."""
+    """Raise ValueError unless replacing a row leaves the number of counted rows unchanged."""
     check_metric_of_tables(plan.unit, metric)
     strict = list_names_without_other(plan.domain, plan.workload.attributes)
     if strict:
@@ -263,7 +263,7 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
     import polars as pl
 
     if name not in schema:
-        # The columns of a table that was read without its header are named by a person's values.
+        # If a table was read without a header, its columns are named by a person's values.
         suggestion = (
             suggest_nearest(name, schema)
             if can_name_columns(list(schema))
@@ -276,7 +276,7 @@ def _check_column(name: str, attribute: Attribute, schema: Mapping[str, Any]) ->
         int: dtype.is_integer(),
         bool: dtype == pl.Boolean,
         float: dtype.is_integer() or dtype.is_float(),
-        # The day of a time with a zone depends on the zone, so such times have no one day.
+        # The day of a time with a zone depends on the zone, so such times are refused.
         datetime.date: dtype in (pl.Date, pl.String)
         or (isinstance(dtype, pl.Datetime) and dtype.time_zone is None),
     }

@@ -99,7 +99,7 @@ def make_fitness_for_use(
 
     answer = _make_answers(input_domain, input_metric, plan)
     if plan.strategy.structure.public_size:
-        # The noise goes to the answers, and the public totals come after them as they are.
+        # Noise is added to the answers only; the public totals follow unchanged.
         def release_with_totals(data: Any) -> Release:
             exact, size = answer(data), plan.strategy.size
             return make_release(np.concatenate([noise(exact[:size]), exact[size:]]))

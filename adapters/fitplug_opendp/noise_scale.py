@@ -1,6 +1,6 @@
 """The noise scale that spends a given privacy loss, in closed form.
 
-This module imports OpenDP when it is imported.
+Importing this module imports OpenDP.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fitplug.errors import BudgetError
 from fitplug_opendp._compat import cast_measure
 
 _STEP_LIMIT = 1e-6
-"""The largest relative step by which a scale is raised to make up for rounding."""
+"""The largest relative step by which a scale is raised to compensate for rounding."""
 
 
 class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
@@ -35,8 +35,8 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
             d_in: The largest distance between neighbouring inputs.
             d_out: The privacy loss that may be spent.
             output_measure: The measure of d_out; None for zCDP.
-            bounds: OpenDP passes bounds of a search, and none is made.
-            T: OpenDP passes the type of the scale, which is always float.
+            bounds: OpenDP's bounds of a search, which are not used.
+            T: OpenDP's type of the scale, which is always float.
 
         Returns:
             The measurement, whose attribute `param` is its scale.
@@ -45,7 +45,7 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
             BudgetError: The loss is not positive and finite, or no Gaussian noise has such a loss.
         """
         rho = _find_rho(d_out, output_measure)
-        # The cost is that of scale 1 over the square of the scale, so no search is needed.
+        # The cost is that at scale 1 divided by the square of the scale, so no search is needed.
         scale = math.sqrt(self(1.0).map(d_in) / rho)
         step = math.ulp(1.0)
         while not _is_within_loss(chain := self(scale), d_in, d_out, output_measure):
@@ -58,12 +58,12 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
 
 
 def _is_within_loss(chain: Any, d_in: Any, d_out: Any, output_measure: Any) -> bool:
-    """Return whether OpenDP takes the loss of a measurement for at most d_out."""
+    """Return whether OpenDP accepts the loss of a measurement as at most d_out."""
     return bool(cast_measure(chain, output_measure, d_out).check(d_in, d_out))
 
 
 def _find_rho(d_out: Any, measure: Any) -> float:
-    """Return the largest rho of zCDP, up to rounding, that a loss in this measure allows."""
+    """Return the largest rho of zCDP, up to rounding, within a loss in this measure."""
     kind = "ZeroConcentratedDivergence" if measure is None else str(measure.type)
     if kind == "ZeroConcentratedDivergence":
         rho = d_out
@@ -82,7 +82,7 @@ def _find_rho(d_out: Any, measure: Any) -> float:
 
 
 def _find_rho_at(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose loss at delta OpenDP takes for at most epsilon."""
+    """Return the largest rho whose loss at delta OpenDP accepts as at most epsilon."""
     integer = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
 
     def make_approximate(scale: float) -> Any:

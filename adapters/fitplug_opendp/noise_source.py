@@ -1,8 +1,8 @@
-"""A plan's noise, what it costs, and what the charge rests on, which is checked before it is made.
+"""A plan's noise, its cost, and the checks before the charge.
 
-A plan may come from a file, and a file may be edited by somebody who computes its digest again. So
-every claim of a plan is proven anew by code that trusts no solver. Then the answers of neighbouring
-data sets are compared, by the path that will compute them, with what will be charged; that check
+A plan may come from a file, and somebody may edit the file and recompute its digest. So every claim
+of a plan is proven anew by code that trusts no solver. Then the path that will compute the answers
+computes those of neighbouring data sets, and their distance is compared with the charge; that check
 trusts no code of costs either.
 """
 
@@ -42,7 +42,7 @@ from fitplug_opendp.gaussian import (
 from fitplug_opendp.sampler_check import check_sampler
 
 _checked: WeakKeyDictionary[Plan, SensitivityCheck] = WeakKeyDictionary()
-"""What was found of the plans that this process has checked: no plan changes."""
+"""The results for plans that this process has checked; plans never change."""
 
 
 def check_plan(plan: Plan, path: AnswerPath | None = None) -> SensitivityCheck:
@@ -50,10 +50,11 @@ def check_plan(plan: Plan, path: AnswerPath | None = None) -> SensitivityCheck:
 
     Args:
         plan: The plan.
-        path: How the answers will be computed, if not in memory. Then they are always compared.
+        path: The computation of the answers, if not in memory. With a path, the sensitivity is
+            always checked again.
 
     Returns:
-        What the check of the sensitivity has compared.
+        The result of the sensitivity check.
 
     Raises:
         PlanError: A claim of the plan does not hold.
@@ -68,12 +69,12 @@ def check_plan(plan: Plan, path: AnswerPath | None = None) -> SensitivityCheck:
 
 
 def find_check(plan: Plan) -> SensitivityCheck | None:
-    """Return what this process has found of a plan; None if it has not checked the plan."""
+    """Return the result of this process's check of a plan; None if it has not checked the plan."""
     return _checked.get(plan)
 
 
 def check_charge(plan: Plan, charged: Fraction, path: AnswerPath | None = None) -> None:
-    """Check what a charge rests on.
+    """Check that the charge covers the cost of the plan's answers.
 
     Args:
         plan: The plan.
@@ -95,13 +96,13 @@ _LOCK = threading.Lock()
 def draw_part(answers: IntVector, noise_std: float, run: str) -> IntVector:
     """Add noise to some exact answers, on this thread, after a test of this process's sampler.
 
-    The caller must have charged the ledger, if there is one, and must see to it that no other draw
-    of these answers is ever published.
+    The caller must have charged the ledger, if there is one, and must ensure that no other draw of
+    these answers is ever published.
 
     Args:
         answers: The exact answers of the part, shape (n,).
         noise_std: The plan's standard deviation of the noise.
-        run: What distinguishes this run from others; a process tests its sampler once for each.
+        run: The identifier of this run; a process tests its sampler once per run.
 
     Returns:
         The noisy answers, shape (n,).
@@ -123,7 +124,7 @@ def check_sampler_for(run: str, noise_std: float) -> None:
         SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
         ImportError: OpenDP is not installed.
     """
-    with _LOCK:  # the other threads wait for the test that one of them makes
+    with _LOCK:  # one thread makes the test, and the others wait
         _check_once(run, noise_std)
 
 
@@ -137,14 +138,14 @@ CLAMPED = (
     "some answers reached the limit of 64-bit integers, so estimates of this release may be "
     "far too small. Count fewer rows, or design a plan with fewer or smaller tables."
 )
-"""The warning about clamped answers. It is decided from the noisy answers alone, so that it costs
-no privacy; see `fitplug.families.base.answers.may_be_clamped`.
+"""The warning about clamped answers. It depends only on the noisy answers, so it costs no privacy;
+see `fitplug.families.base.answers.may_be_clamped`.
 """
 
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """The noise of one plan, what it costs, and the function that draws it.
+    """The noise of one plan, its cost, and the function that draws it.
 
     Attributes:
         plan: The plan with n strategy answers.
@@ -167,7 +168,7 @@ class NoiseSource:
             plan: The plan.
 
         Returns:
-            The noise, whose `rho` is what OpenDP's own map gives.
+            The noise, with the `rho` of OpenDP's own map.
 
         Raises:
             ImportError: OpenDP is not installed.
@@ -179,10 +180,10 @@ class NoiseSource:
         return cls(plan, rho, charged, sample)
 
     def check_plan(self, path: AnswerPath | None = None) -> None:
-        """Check what the charge rests on. Call this before the ledger is charged.
+        """Check that the charge covers the cost. Call this before the ledger is charged.
 
         Args:
-            path: How the answers will be computed, if not in memory.
+            path: The computation of the answers, if not in memory.
 
         Raises:
             PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
@@ -208,9 +209,9 @@ class NoiseSource:
         """Draw the noise. The caller must have charged the ledger, if there is one.
 
         Args:
-            tables: The exact counts; the release says which rows they hold.
-            answers: The exact answers (n,) from these counts, and then the public totals.
-            progress: A function that is told how many answers are drawn.
+            tables: The exact counts; the release describes which rows they count.
+            answers: The exact answers (n,) from these counts, followed by the public totals.
+            progress: A function that is called with the number of answers drawn.
             entry: The charge in the ledger.
 
         Returns:
@@ -238,9 +239,9 @@ class NoiseSource:
 
         Args:
             rows: The rows that are counted.
-            seal: The seal of the exact counts, if the release has it.
-            outside: Attributes without use in the plan by which the count left records out.
-            entry: The charge in the ledger; None if none was charged.
+            seal: The seal of the exact counts, if the release publishes it.
+            outside: Attributes that the plan does not use but by which records were left out.
+            entry: The charge in the ledger; None if no ledger was charged.
             coverage: The noisy answers about records in no table.
         """
         return Release(
@@ -258,12 +259,12 @@ class NoiseSource:
     def draw_coverage(self, outside: OutsideCounts | None, run: str) -> IntVector | None:
         """Draw the noise of the answers about records in no table, after a test of the sampler.
 
-        The caller must have charged the ledger, if there is one, and must see to it that no other
-        draw of these answers is ever published.
+        The caller must have charged the ledger, if there is one, and must ensure that no other draw
+        of these answers is ever published.
 
         Args:
             outside: The exact numbers of these records.
-            run: What distinguishes this run from others.
+            run: The identifier of this run.
 
         Returns:
             The noisy answers; None if the plan has no coverage.
@@ -285,18 +286,18 @@ def compute_exact_answers(plan: Plan, tables: Tables) -> IntVector:
         tables: Exact counts that hold at least `plan.tables`.
 
     Returns:
-        The exact answers (n,), clamped at +-2^62, and then the totals that the plan's unit of
+        The exact answers (n,), clamped at +-2^62, followed by the totals that the plan's unit of
         privacy makes public.
 
     Raises:
-        TablesError: The tables are not what the plan needs.
+        TablesError: The tables do not have all counts that the plan needs.
     """
     check_tables(plan, tables)
     return plan.strategy.answer_exactly(tables.marginal)
 
 
 def compute_charged_rho(plan: Plan) -> float:
-    """Compute the rho that a release charges, without OpenDP.
+    """Compute the charge of a release in rho, without OpenDP.
 
     Args:
         plan: The plan.
@@ -313,6 +314,6 @@ def compute_charged_rho(plan: Plan) -> float:
 
 def _raise_to_cell_costs(rho: Fraction, costs: CellCosts) -> Fraction:
     """Return rho, or the charge that the costs per cell require if that is more."""
-    # The costs per cell are rounded up for one record; for many records they may exceed rho by a
-    # unit in the last digit.
+    # The costs per cell are rounded up for one record. For many records they may exceed rho by a
+    # unit in the last place.
     return max(rho, costs.rho)

@@ -1,4 +1,4 @@
-"""Outputs: where a release goes, and the hidden files of unfinished releases beside it."""
+"""Outputs: the folder of a release, and the hidden files of unfinished releases beside it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from fitplug_opendp.staging import (
 _STAGED = ".parts"
 _PROBES = ".probes"
 _LONGEST_LABEL = 60
-"""As many characters as stand in the name of a hidden folder, for charges of up to 18 digits."""
-
+"""The most characters of a label in the name of a hidden folder, for charges of up to 18 digits."""
 
 _ANSWER_BYTES = 8
 _ROW_BYTES = 24
-"""Of the columns of a table whose values rarely repeat: estimate, lower and upper."""
+"""The bytes per row of the columns whose values rarely repeat: estimate, lower and upper."""
 _MARGIN = 1.25
 _SMALL_FILES_BYTES = 2**20
 
@@ -48,11 +47,11 @@ def estimate_size(plan: Plan) -> int:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a release goes.
+    """The destination of a release.
 
     Attributes:
         place: The folder.
-        hidden: What staged answers lie beside, if they do not lie beside the folder.
+        hidden: The place beside which staged answers lie, if not beside the folder.
     """
 
     place: Place
@@ -71,7 +70,7 @@ class Output:
 
     @property
     def text(self) -> str:
-        """The output as ledgers keep it."""
+        """The output as ledgers record it."""
         return encode_path(self.place.path) if isinstance(self.place, LocalPlace) else str(self)
 
     def __str__(self) -> str:
@@ -84,7 +83,7 @@ class Output:
         return Output.open(stage.folder)
 
     def limit_requests(self, seconds: float) -> Output:
-        """Return this output, where a request to a store takes at most so long in all attempts."""
+        """Return this output with a time limit for requests to a store, retries included."""
         if not isinstance(self.place, StorePlace):
             return self
         return Output(replace(self.place, seconds=seconds))
@@ -94,11 +93,11 @@ class Output:
         return (self.place.path,) if isinstance(self.place, LocalPlace) else ()
 
     def locate_probes(self, run: str) -> Place:
-        """Return a hidden folder for files that show whether workers read what is written here.
+        """Return a hidden folder for files that show whether workers can read files written here.
 
         Args:
-            run: What distinguishes this run from others. Its first 8 characters are those of all
-                runs of one release, which remove each other's.
+            run: The identifier of this run. All runs of one release share its first 8 characters,
+                and remove each other's probes.
         """
         if isinstance(self.place, LocalPlace):
             path = self.place.path
@@ -107,7 +106,7 @@ class Output:
 
     @contextmanager
     def remove_probes_after(self, run: str) -> Iterator[None]:
-        """Remove the probes of a run after the block, and the folders above that it had to make."""
+        """Remove the probes of a run after the block, and the parent folders that it created."""
         missing = [
             folder for path in self.list_local() for folder in path.parents if not folder.exists()
         ]
@@ -117,14 +116,14 @@ class Output:
             if isinstance(self.place, LocalPlace):
                 self.locate_probes(run).remove_all()
             for folder in missing:
-                with suppress(OSError):  # another process may have come to use it
+                with suppress(OSError):  # another process may use it by now
                     folder.rmdir()
 
     def place_counts(self, label: str) -> Place:
         """Return the hidden folder of the encrypted exact counts of a release.
 
         Args:
-            label: What distinguishes the counts from those of other releases.
+            label: The label of the release.
         """
         if isinstance(self.place, LocalPlace):
             path = self.place.path
@@ -142,25 +141,25 @@ class Output:
         return (mark.decode(errors="replace").partition(" ")[0],)
 
     def read_digest(self) -> str | None:
-        """Read the digest of the answers of the release that is there; None if there is none."""
+        """Read the digest of the answers of the release here; None if there is none."""
         return read_digest(self.place)
 
     def check_not_taken(self, *, replace: bool, digest: str | None = None) -> None:
         """Check that no other release is here, and that a folder can be moved here.
 
         Args:
-            replace: Whether another release is moved aside.
-            digest: The digest of the answers that are to be published, if they are drawn.
+            replace: Whether to move another release aside.
+            digest: The digest of the answers to publish, if they are drawn.
 
         Raises:
-            InputError: The output is taken, or is where no release can be published.
+            InputError: The output is taken, or no release can be published here.
         """
         published = self.read_digest()
         if published is None and isinstance(self.place, LocalPlace):
             try:
                 _check_is_free(self.place.path)
             except InputError:
-                published = self.read_digest()  # which another process might just have put there
+                published = self.read_digest()  # another process might just have published it
                 if published is None:
                     raise
         if published is None or published == digest:
@@ -182,13 +181,13 @@ class Output:
         )
 
     def check_not_damaged(self, why: str) -> None:
-        """Check that what is here is a release, or nothing.
+        """Check that there is a release here, or nothing.
 
         Args:
             why: Why a release may be here, as a part of the message.
 
         Raises:
-            InputError: It is something else.
+            InputError: There are other files here.
         """
         if isinstance(self.place, LocalPlace) and self.read_digest() is None:
             path = self.place.path
@@ -203,9 +202,9 @@ class Output:
         """Check that a release can be written here, and that no second writer replaces a part.
 
         Args:
-            staging: The staging area of the charge, or of a run that has none yet.
+            staging: The staging area of the charge, or of a run without a charge.
             tables: The names of the folders of the tables.
-            run: What distinguishes this run from others.
+            run: The identifier of this run.
 
         Raises:
             InputError: A store has something else here.
@@ -222,7 +221,7 @@ class Output:
         """Check that the file system of a local folder has room for a release of a plan.
 
         The staging area lies beside the folder, and its files are linked into it, so each is stored
-        once. A store, or a file system that does not say how large it is, takes any release.
+        once. A store, or a file system of unknown size, is not checked.
 
         Args:
             plan: The plan.
@@ -250,9 +249,9 @@ class Output:
         """Return the staging area of a release.
 
         Args:
-            label: What distinguishes the release from others.
-            cut: What says how its answers are cut into parts.
-            run: What distinguishes the areas of several runs; None for one area of all.
+            label: The label of the release.
+            cut: A text that identifies how its answers are cut into parts.
+            run: The identifier of a run with its own area; None for one area of all runs.
         """
         place = self.hidden or self.place
         if isinstance(place, LocalPlace):
@@ -272,19 +271,19 @@ class Output:
 
         Args:
             plan: The plan.
-            label: What distinguishes the release from others.
-            digest: The digest that they must have; None accepts any.
-            fits: Whether they name the charge that they must be for.
-            period: The period of a series whose answers they must be; None for all of a plan.
+            label: The label of the release.
+            digest: The digest that the answers must have; None accepts any.
+            fits: Returns whether a release names the right charge.
+            period: The period of a series that the answers must be of; None for all of a plan.
 
         Returns:
-            The first that fit; None if there are none.
+            The first answers that fit; None if there are none.
 
         Raises:
-            InputError: Any answers are accepted, and those that are there are damaged.
+            InputError: Any answers are accepted, but the staged answers are damaged.
         """
         seen: list[Staging] = []
-        while (areas := self.list_complete(label)) != seen:  # as other processes may change them
+        while (areas := self.list_complete(label)) != seen:  # other processes may change them
             seen = areas
             for area in areas:
                 with suppress(InputError, OSError):
@@ -315,11 +314,11 @@ class Output:
         """Put a complete release in its place, unless it is there.
 
         Args:
-            staged: Its answers, whose staging area holds all of the release.
-            replace: Whether another release is moved aside.
+            staged: Its answers, whose staging area has all files of the release.
+            replace: Whether to move another release aside.
 
         Returns:
-            Where another release was moved; None if there was none.
+            The path to which another release was moved; None if there was none.
 
         Raises:
             FitplugError: Another release is here, or the staging area is not complete.
@@ -334,7 +333,7 @@ class Output:
                 return published is None
             try:
                 self.check_not_taken(replace=replace, digest=staged.digest)
-            except InputError as error:  # another release came there since the first check
+            except InputError as error:  # another release appeared since the first check
                 raise FitplugError(str(error)) from None
             earlier = set_aside(path, (path / PLAN).stat().st_mtime)
             if read_digest(earlier) == staged.digest:  # another process put it there in between
@@ -349,7 +348,7 @@ class Output:
         return earlier
 
     def remove_staged(self, label: str, run: str) -> None:
-        """Remove what all runs of a release left here that is not the release."""
+        """Remove all leftovers of the runs of a release, but not the release."""
         with suppress(OSError):
             if not isinstance(self.place, LocalPlace):
                 self.locate_probes(run).remove_all()
@@ -359,7 +358,7 @@ class Output:
             name, probes = f"{hidden}{label}.", f"{hidden}{run[:8]}"
             for path in list(self.place.path.parent.iterdir()):
                 if path.name.startswith(probes) and path.name.endswith(_PROBES):
-                    LocalPlace(path).remove_all()  # of clients that were killed
+                    LocalPlace(path).remove_all()  # left by killed clients
                 elif path.name.startswith((name, f".{name}")):
                     remove_folder(path)
 
@@ -373,7 +372,7 @@ class Output:
             )
 
     def _is_marked(self) -> bool:
-        """Return whether a release was begun here, even if it has no parts yet."""
+        """Return whether a release was begun here, even if there are no parts yet."""
         try:
             self.place.read(MARK)
         except FileNotFoundError:
@@ -392,7 +391,7 @@ def _check_is_movable(directory: Path) -> None:
 
 
 def _check_is_free(directory: Path) -> None:
-    """Raise InputError if a path has something that is no release, or if nothing can go there."""
+    """Raise InputError if a path has other files than a release, or nothing can be moved there."""
     _check_is_movable(directory)
     if _has_files(directory):
         raise InputError(
@@ -401,7 +400,7 @@ def _check_is_free(directory: Path) -> None:
 
 
 def _has_files(folder: Path) -> bool:
-    """Return whether a folder is there and not empty. Another process may move it away."""
+    """Return whether a folder exists and is not empty. Another process may move it away."""
     try:
         return any(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -409,7 +408,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _check_length(output: Path) -> None:
-    """Check that a file system takes names as long as any that follows the charge.
+    """Check that a file system allows names as long as any that are needed after the charge.
 
     Raises:
         OSError: It does not, or nothing can be written.

@@ -1,6 +1,6 @@
-"""The steps of a release: charge, draw, store, publish. Each happens once, whatever is killed.
+"""The steps of a release: charge, draw, store, publish. Each happens once, even if runs are killed.
 
-How far a release has come is what its ledger and the disk together say:
+The ledger and the disk together determine the state of a release:
 
 | state | in the ledger | on the disk | what the same call does |
 |---|---|---|---|
@@ -11,23 +11,23 @@ How far a release has come is what its ledger and the disk together say:
 | in place | their digest, `drawn` | the complete folder | enters that it is published |
 | published | their digest, `published` | the complete folder, and maybe leftovers | reads it |
 
-No step is taken back. Nobody has seen answers before the ledger has entered them as drawn, so until
-then noise may be drawn anew at no further cost. From then on these answers are the release, and
-noise is never drawn again. When two processes make one release, the ledger takes the answers of the
-first, and the other process publishes the same answers. A run stages its answers
+No step is undone. Nobody sees answers before the ledger has entered them as drawn, so until then
+noise may be drawn anew at no further cost. From then on these answers are the release, and noise is
+never drawn again. If two processes make one release, the ledger accepts the answers of the first,
+and the other process publishes the same answers. A run stages its answers
 
-* in an area of its own, and draws all of them. What a killed run left there is never taken, unless
-  its manifest is there; or
-* in one area for all runs (`Executor.is_resumed`). Whoever writes a part first decides what it
-  holds, and a part that is there is never drawn again. Such runs charge with a seal of the exact
-  counts, and a run whose counts have another seal is refused: answers of which some are drawn from
-  one data set and some from another would cost more than was charged.
+* in an area of its own, and draws all of them. The leftovers of a killed run are used only if their
+  manifest is complete; or
+* in one area for all runs (`Executor.is_resumed`). The first writer of a part decides its content,
+  and an existing part is never drawn again. Such runs charge with a seal of the exact counts, and a
+  run whose counts have another seal is refused: answers drawn partly from one data set and partly
+  from another would cost more than the charge.
 
-A ledger may be an older copy of itself. So what lies in the folder and beside it is looked at
-before anything is charged or drawn: what the charge paid for is entered again, and what names a
-charge that the ledger does not have is refused.
+A ledger may be an older copy of itself. So the folder and the files beside it are inspected before
+anything is charged or drawn: answers that the charge paid for are entered again, and answers that
+name a charge unknown to the ledger are refused.
 
-Three kinds of release take these steps, and say where each of them looks and writes:
+Three kinds of release take these steps, each with its own places to look and write:
 
 | class | what is published |
 |---|---|
@@ -68,16 +68,16 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Publication(ABC, Generic[C, R]):
-    """What is charged, drawn and published once, and how far it has come.
+    """A release that is charged, drawn and published once, and its current state.
 
     Attributes:
-        ledger: The ledger that is charged; None if none is.
-        noise_source: The noise, and what it costs.
-        executor: Who draws the noise.
+        ledger: The ledger to charge; None without a ledger.
+        noise_source: The noise, and its cost.
+        executor: The executor, which draws the noise.
         period: The period of a series whose answers these are; None for all of a plan.
         charge: The charge and its stage; None before it, and without a ledger.
         staged: Complete answers that are not published; None if there are none.
-        run: What distinguishes this run from others.
+        run: The identifier of this run.
     """
 
     ledger: Ledger | None
@@ -100,18 +100,18 @@ class Publication(ABC, Generic[C, R]):
 
     @property
     def state(self) -> ReleaseState:
-        """How far the release has come."""
+        """The state of the release."""
         if self.charge is None:
             return "new"
         return self.charge.stage.state if self.staged is None else "drawn"
 
     @property
     def needs_counts(self) -> bool:
-        """Whether noise is still to be drawn, which takes exact counts."""
+        """Whether noise must still be drawn, which needs exact counts."""
         return self.staged is None and self.state != "published"
 
     def check(self) -> Self:
-        """Find how far the release has come, and check that it can go on. Nothing is charged.
+        """Find the state of the release, and check that it can continue. Nothing is charged.
 
         Raises:
             FitplugError: It cannot.
@@ -126,17 +126,17 @@ class Publication(ABC, Generic[C, R]):
             current = begun.find_charge()
             if current.charge == begun.charge:
                 raise
-            # Another process has come further with it, in between.
+            # Another process has taken further steps meanwhile.
             return current if current.state == "published" else current.check()
 
     def publish(self, find_counts: Callable[[], C] | None = None) -> R:
-        """Continue from the state that the release has come to, until it is published.
+        """Continue from the current state of the release until it is published.
 
         Args:
-            find_counts: Returns the exact counts, if noise is still to be drawn.
+            find_counts: A function that returns the exact counts, if noise must still be drawn.
 
         Returns:
-            What is published.
+            The published release.
 
         Raises:
             FitplugError: The release is refused, or cannot be finished now.
@@ -173,17 +173,17 @@ class Publication(ABC, Generic[C, R]):
         raise FitplugError(f"{self}: {why}. {remedy}")
 
     def finish(self) -> R:
-        """Publish the answers that are drawn, or find them published."""
+        """Publish the drawn answers, or find them published."""
         entered = self if self.staged is None else self._enter_answers(self.staged)
         if entered.staged is None:
             return entered._read_published()
         return entered._write(entered.staged)
 
     def _find_charge_after(self, error: Exception) -> Self:
-        """Find how far the release has come after an error, which is raised if nothing tells."""
+        """Find the state of the release after an error; raise the error if it cannot be found."""
         try:
             return self.find_charge()
-        except (AlreadyReleased, KeyTaken):  # as another process did it, meanwhile
+        except (AlreadyReleased, KeyTaken):  # another process did it meanwhile
             raise
         except FitplugError:
             if isinstance(error, FitplugError):
@@ -193,15 +193,15 @@ class Publication(ABC, Generic[C, R]):
     # The steps
 
     def _publish(self, counts: C) -> R:
-        """Take the steps after the charge that are left."""
-        if not self.needs_counts:  # by another process
+        """Take the remaining steps after the charge."""
+        if not self.needs_counts:  # another process has drawn
             return self.finish()
         drawn = self._draw(counts)
         if self.charge is not None:
             return drawn.finish()
         try:
             return drawn.finish()
-        except BaseException:  # nobody will ever take these answers
+        except BaseException:  # nobody will ever use these answers
             assert drawn.staged is not None
             drawn.staged.discard()
             raise
@@ -214,14 +214,14 @@ class Publication(ABC, Generic[C, R]):
         return replace(self, charge=self._begin(ReleaseCharges(self.ledger), counts)).find_staged()
 
     def _draw(self, counts: C) -> Self:
-        """Draw all parts that are missing, and make them and their manifest durable."""
+        """Draw all missing parts, and make them and their manifest durable."""
         staging = self._stage()
         try:
             staging.open()
             with log_duration("draw"):
                 parts = self.executor.draw(self.noise_source, staging, counts, self.run)
             write_manifest(staging.place, self._describe(counts), parts, self.period)
-            # Of runs that share an area, the first that wrote the manifest has decided.
+            # If runs share an area, the first manifest counts.
             staged = staging.read(self.plan, self.period)
         except BaseException:
             # Another run may have entered complete answers as drawn.
@@ -233,7 +233,7 @@ class Publication(ABC, Generic[C, R]):
         return replace(self, staged=staged)
 
     def _enter_answers(self, staged: StagedAnswers) -> Self:
-        """Enter staged answers as drawn, or take those that another process entered first."""
+        """Enter staged answers as drawn, or use the answers that another process entered first."""
         if self.charge is None or self.ledger is None:
             return self
         stage = self.charge.stage
@@ -253,10 +253,10 @@ class Publication(ABC, Generic[C, R]):
         return replace(entered, staged=None).find_staged()
 
     def _describe(self, counts: C) -> Release:
-        """Make the release without its answers, but with those about records in no table.
+        """Make the release with only the answers about records in no table.
 
-        A manifest is durable as a whole or not at all, and so are these answers, which nobody sees
-        before.
+        They are part of the manifest, which is durable as a whole or not at all, and nobody sees
+        them before that.
         """
         return self.noise_source.describe(
             counts.rows,
@@ -270,22 +270,23 @@ class Publication(ABC, Generic[C, R]):
         """Return the charge that the answers name; None if no ledger was charged."""
         return None if self.charge is None else self.charge.entry
 
-    # What each kind of release says
+    # The steps of each kind of release
 
     @abstractmethod
     def __str__(self) -> str:
-        """Name for people what is published."""
+        """Name the release for people."""
 
     @abstractmethod
     def find_charge(self) -> Self:
-        """Return the publication with the charge and the stage that ledger and folders tell."""
+        """Return the publication with its charge and stage, as found in the ledger and folders."""
 
     @abstractmethod
     def find_staged(self) -> Self:
-        """Return the publication with the answers that are staged, if there are some.
+        """Return the publication with its staged answers, if there are any.
 
         Raises:
-            FitplugError: The ledger has answers as drawn that are nowhere, or answers are damaged.
+            FitplugError: The ledger has entered answers as drawn that are missing, or answers are
+                damaged.
         """
 
     @abstractmethod
@@ -294,7 +295,7 @@ class Publication(ABC, Generic[C, R]):
 
     @abstractmethod
     def _check_counts(self, counts: C) -> None:
-        """Raise FitplugError, before the charge, if the release is not made from these counts."""
+        """Raise FitplugError, before the charge, if the release cannot use these counts."""
 
     @abstractmethod
     def _begin(self, charges: ReleaseCharges, counts: C) -> StagedCharge:
@@ -306,12 +307,12 @@ class Publication(ABC, Generic[C, R]):
 
     @abstractmethod
     def _locate(self, staged: StagedAnswers) -> str | None:
-        """Return where answers go, as the ledger keeps it; None for memory."""
+        """Return the folder of the answers, as the ledger records it; None for memory."""
 
     @abstractmethod
     def _write(self, staged: StagedAnswers) -> R:
-        """Write the rest of the release, put it in its place, and enter that it is there."""
+        """Write the rest of the release, publish it, and enter it as published."""
 
     @abstractmethod
     def _read_published(self) -> R:
-        """Read the release that is published. Raises FitplugError if it is not there."""
+        """Read the published release. Raises FitplugError if it is missing."""

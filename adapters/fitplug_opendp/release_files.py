@@ -1,4 +1,4 @@
-"""What else a release folder holds than tables and answers: CSV, release.json, the review."""
+"""The files of a release folder besides tables and answers: CSV, release.json, the review."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DISPLAY_BYTES = 40
 """About the largest size of a row of a display table in Parquet."""
 
 _MOST_VALUES = 2**24
-"""The most exact counts, and the most answers, of a release that one process makes as a whole."""
+"""The most exact counts or answers of a release that is not made in parts."""
 
 _DELTA = 1e-9
 
@@ -57,22 +57,22 @@ def list_versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries behind a release."""
     versions = list_core_versions()
     for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):  # OpenDP alone makes a release from tables
+        with suppress(PackageNotFoundError):  # a release from tables needs only OpenDP
             versions[name] = version(name)
     return versions
 
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """What a release folder holds in addition to tables and answers; see `complete_folder`.
+    """The files of a release folder besides tables and answers; see `complete_folder`.
 
     Attributes:
         ledger: The ledger that the review describes; None if there is none.
         confidence: The confidence of the intervals of groups whose target has none.
         delta: The delta at which epsilon is reported; None for the ledger's, or else 1e-9.
-        about: What only the publisher knows, for the review.
+        about: The publisher's facts, for the review.
         spreadsheet_safe: Whether text in CSV that looks like a formula gets an apostrophe.
-        display: What display tables are written; None for none.
+        display: The display tables to write; None for none.
     """
 
     ledger: Ledger | None = None
@@ -86,8 +86,8 @@ class ReleaseFiles:
         """Check before any row is read that the files can be written.
 
         Raises:
-            BudgetError: delta is not one.
-            WorkloadError: The confidence is not one, or display tables cannot be made.
+            BudgetError: delta is out of range.
+            WorkloadError: The confidence is out of range, or display tables cannot be made.
         """
         check_confidence(self.confidence)
         check_delta(self.reported_delta)
@@ -161,8 +161,8 @@ class ReleaseFiles:
 def is_large(plan: Plan) -> bool:
     """Return whether a plan has more than 2^24 exact counts or answers.
 
-    The release of such a plan is made in parts and has no CSV tables. The memory of this machine
-    has no part in it, as another machine may finish the release.
+    The release of such a plan is made in parts and has no CSV tables. The limit does not depend on
+    this machine's memory, because another machine may finish the release.
     """
     cells = sum(math.prod(get_shape(plan.domain, names)) for names in plan.tables)
     return max(cells, plan.strategy.size) > _MOST_VALUES
@@ -263,14 +263,14 @@ def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]
         if row.share is not None:
             ends = row.share.interval(confidence)
             named = zip(("share", "lower", "upper"), (row.share.value, *ends), strict=True)
-            # JSON has no infinities, which stand for a share that nothing is known of.
+            # JSON has no infinities, the ends of the interval of an unknown share.
             record |= {name: end if math.isfinite(end) else None for name, end in named}
         rows.append(record)
     return {"coverage": rows, "coverage_confidence": confidence} if rows else {}
 
 
 def build_measures_record(plan: Plan) -> dict[str, Any]:
-    """Build the record of a plan's measures and of rules no margin of error covers, if any."""
+    """Build the record of a plan's measures and of the rules that no margin of error covers."""
     rules, domain = list_measure_rules(plan.workload), plan.domain
     if not rules:
         return {}

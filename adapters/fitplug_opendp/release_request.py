@@ -1,4 +1,4 @@
-"""Requests: what a release is asked for, its charge in the ledger, and why it cannot go on."""
+"""Requests for releases, their charges in the ledger, and errors if they cannot continue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Phase: TypeAlias = Literal["check", "count", "draw", "store", "publish"]
 
 @contextmanager
 def log_duration(phase: Phase) -> Iterator[None]:
-    """Log how many seconds a phase took, once it has succeeded."""
+    """Log the duration of a phase in seconds, if it succeeds."""
     start = time.perf_counter()
     yield
     _LOG.info("the phase %r took %.1f s", phase, time.perf_counter() - start)
@@ -37,15 +37,14 @@ class ReleaseRequest:
 
     Attributes:
         plan: The plan whose noise is drawn.
-        rows: The rows that are released; answers of other rows are not taken for these. If they
-            are limited by person, a ledger that is kept for persons with more records charges no
-            more.
-        ledger: The ledger that is charged; None for a release that no ledger records.
+        rows: The rows that are released; answers of other rows are not accepted for these. If the
+            rows per person are limited, a ledger whose unit has more records charges no more.
+        ledger: The ledger to charge; None for a release that no ledger records.
         covered_by: The number or the key of an earlier charge that covers this release.
         what: The text of the charge; None for one that names the plan.
         key: The name of the release in the ledger, by which a retry is recognised.
-        again: Whether to draw once more a plan that the ledger has a release of.
-        replace: Whether an earlier release in the folder is moved aside.
+        again: Whether to draw a plan again that was released before.
+        replace: Whether to move an earlier release in the folder aside.
     """
 
     plan: Plan
@@ -67,15 +66,15 @@ class ReleaseRequest:
 
     @property
     def is_enforced(self) -> bool:
-        """Whether the counts keep no more records of a person than the unit says."""
+        """Whether the counts enforce the unit's limit on the records per person."""
         return self.rows.limited == "enforced"
 
     def make_ledger_request(self, rho: Fraction, folder: str | None) -> ChargeRequest:
-        """Make the request that the ledger is given.
+        """Make the request to the ledger.
 
         Args:
             rho: The exact charge.
-            folder: Where the release goes, as ledgers keep it; None if it stays in memory.
+            folder: The folder of the release, as ledgers record it; None for memory.
         """
         return ChargeRequest(
             plan=self.plan,
@@ -91,14 +90,14 @@ class ReleaseRequest:
 
 
 def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge | None:
-    """Find the charge that a request would be a retry of, without charging anything.
+    """Find the charge of which a request would be a retry, without charging anything.
 
     Args:
         ledger: The ledger; None if there is none.
-        request: What the ledger would be asked.
+        request: The request to the ledger.
 
     Returns:
-        The charge and how far its release has come; None if the ledger has no such charge yet.
+        The charge and the stage of its release; None if the ledger has no such charge yet.
 
     Raises:
         BudgetError: The request names an earlier charge, and there is no ledger.
@@ -114,13 +113,13 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
 
 
 ReleaseState: TypeAlias = Literal["new", "charged", "drawn", "published"]
-"""How far a release has come: nothing was charged; charged, and no answers were drawn; drawn, and
-not in its folder; published.
+"""The state of a release: nothing was charged; charged, but not drawn; drawn, but not in its
+folder; published.
 """
 
 
 def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: CountedRows) -> None:
-    """Raise KeyTaken if a release that was drawn is of other rows than those that are asked for."""
+    """Raise KeyTaken if a drawn release is of other rows than the requested ones."""
     drawn_from = CountedRows(release.rows, release.limited)
     if rows == drawn_from:
         return
@@ -133,7 +132,7 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
 
 
 def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugError:
-    """Make the error for answers that the ledger has as drawn, and that are nowhere."""
+    """Make the error for answers that the ledger has entered as drawn but that are missing."""
     stage = charge.stage
     if stage.folder is None:
         return KeyTaken(
@@ -149,7 +148,7 @@ def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugErro
 
 
 def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError:
-    """Make the error for a published release that its folder does not hold any more."""
+    """Make the error for a published release that is no longer in its folder."""
     folder = charge.stage.folder
     return FitplugError(
         f"{_describe(charge, ledger)} was published in {folder} at {charge.stage.time[:19]}, "
@@ -159,5 +158,5 @@ def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError
 
 
 def _describe(charge: StagedCharge, ledger: Ledger) -> str:
-    """Return a charge, as the subject of a sentence."""
+    """Name a charge as the subject of a sentence."""
     return f"charge {charge.entry.id} of the ledger {ledger.path}"

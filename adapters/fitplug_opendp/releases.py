@@ -50,8 +50,8 @@ def release_tables(
         plan: The plan.
         tables: Exact counts that hold at least `plan.tables`.
         folder: The folder of the release; None for a release in memory.
-        files: What the folder holds in addition to tables, as fields of `ReleaseFiles`.
-        progress: How it is reported how many answers are drawn.
+        files: The files of the folder besides tables, as fields of `ReleaseFiles`.
+        progress: How to report the number of answers drawn.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
     check_are_tables(tables)
@@ -68,17 +68,17 @@ def release_counts(
     files: ReleaseFiles,
     progress: Progress,
 ) -> Release:
-    """Release exact counts in this process, which are found when nothing refuses the release.
+    """Release exact counts in this process. They are counted only after all other checks.
 
     Each run draws all answers from its own counts, and only one run's answers are ever published.
-    So the counts of a run that was killed need not be those of the run that finishes the release.
+    So a killed run may have had other counts than the run that finishes the release.
 
     Args:
         request: The release.
-        find_tables: Returns the exact counts.
+        find_tables: A function that returns the exact counts.
         folder: The folder of the release; None for a release in memory.
-        files: What the folder holds in addition to tables and answers.
-        progress: How it is reported how many answers are drawn.
+        files: The files of the folder besides tables and answers.
+        progress: How to report the number of answers drawn.
     """
     report = choose_report(progress, "drawing noise")
     if folder is None:
@@ -94,17 +94,17 @@ def release_in_memory(
 ) -> Release:
     """Release exact counts without a folder.
 
-    The ledger and the plan refuse what they refuse before any look at the counts, and the ledger
-    is charged before any noise is drawn. OpenDP's sampler is tested with known answers first. A
+    The checks of the ledger and of the plan come before any look at the counts, and the ledger is
+    charged before any noise is drawn. OpenDP's sampler is first tested with known answers. A
     refusal charges nothing.
 
-    OpenDP's feature "contrib", which its Gaussian constructor asks for, is switched on for the
-    length of this call only: the call itself is the consent.
+    OpenDP's feature "contrib", which its Gaussian constructor requires, is switched on only during
+    this call: the call itself is the consent.
 
     Args:
         request: The release.
-        find_tables: Returns the exact counts. It is called if nothing refuses the release.
-        report: Called with the number of answers drawn and of all answers.
+        find_tables: A function that returns the exact counts. It is called after all other checks.
+        report: A function that is called with the number of answers drawn and of all answers.
 
     Raises:
         FitplugError: The release is refused; see `fitplug.release`.
@@ -124,11 +124,11 @@ def release_in_memory(
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPublication(Publication[WholeTables, Release]):
-    """A release in memory: it is over when the ledger has entered its answers as drawn.
+    """A release in memory: it is finished when the ledger has entered its answers as drawn.
 
     Attributes:
-        ledger_request: What the ledger is asked to charge.
-        place: What stands for the staging area, which ends with the process.
+        ledger_request: The request to the ledger.
+        place: The staging area in memory, which ends with the process.
     """
 
     ledger_request: ChargeRequest

@@ -2,16 +2,16 @@
 
 The sampler adds noise to known answers. The noise is compared with the exact discrete Gaussian
 distribution: its mean and its mean square; the number of draws below thresholds, between them and
-in both tails; the residues of draws for small moduli and their single bits; products of draws next
-to each other, and of the draws of different calls; and how often the most frequent value was drawn.
+in both tails; the residues of draws for small moduli and their single bits; products of adjacent
+draws, and of draws of different calls; and how often the most frequent value was drawn.
 Each comparison gives a p-value that is proven, not asymptotic (see
 `fitplug_opendp.discrete_gaussian`). The test fails if one of its m p-values is below 1e-9 / m, so
 the probability that it fails for a correct sampler is at most 1e-9.
 
-It notices noise whose standard deviation is off by 10%, a mean that is off by a tenth of the
-standard deviation, noise that is always even or a multiple of another small number, a clip at 2.5
-standard deviations, and noise that is 0, constant or drawn twice. It cannot notice what differs by
-less, or a sampler that is correct now and not later.
+It detects a standard deviation that is off by 10%, a mean that is off by a tenth of the standard
+deviation, noise that is always even or a multiple of another small number, a clip at 2.5 standard
+deviations, and noise that is 0, constant or drawn twice. It cannot detect smaller differences, or a
+sampler that fails only later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fitplug_opendp.discrete_gaussian import (
 from fitplug_opendp.gaussian import IntVector, make_sampler
 
 PValue: TypeAlias = tuple[str, float]
-"""What was compared, in words, and a bound on the probability of what was found."""
+"""A comparison in words, and a bound on the probability of its result for a correct sampler."""
 
 FALSE_ALARM = 1e-9
 """The bound on the probability that the test fails for a correct sampler."""
@@ -67,10 +67,10 @@ def check_sampler(noise_std: float) -> None:
 
 
 def check_sampler_once(noise_std: float) -> None:
-    """Test OpenDP's sampler once in a process for noise of about this standard deviation.
+    """Test OpenDP's sampler once per process for noise of about this standard deviation.
 
-    OpenDP searches for a scale by making hundreds of measurements, so the test is made at the power
-    of two that is closest.
+    OpenDP searches for a scale by making hundreds of measurements, so the test is made at the
+    nearest power of two.
     """
     _check_power_of_two(max(0, round(math.log2(noise_std))))
 
@@ -84,12 +84,12 @@ def judge_noise(noise: IntVector, noise_std: float, false_alarm: float = FALSE_A
     """Compare draws of noise with the exact discrete Gaussian distribution.
 
     Args:
-        noise: The draws, of several calls of equal size.
+        noise: The draws, from several calls of equal size.
         noise_std: The standard deviation s that they should have, at least 1.
         false_alarm: The bound on the probability that correct noise is refused.
 
     Raises:
-        SamplerError: The draws are not of that distribution.
+        SamplerError: The draws do not have that distribution.
     """
     p_values = list(_compare(noise, noise_std))
     what, least = min(p_values, key=lambda p_value: p_value[1])
@@ -103,14 +103,14 @@ def judge_noise(noise: IntVector, noise_std: float, false_alarm: float = FALSE_A
 
 
 def _make_known_answers() -> IntVector:
-    """Make the answers that noise is added to: zeros, and numbers of every size and sign."""
+    """Make the answers to which noise is added: zeros, and numbers of every size and sign."""
     steps = np.arange(_CALL_SIZE, dtype=np.int64) - _CALL_SIZE // 2
     calls = [np.zeros(_CALL_SIZE, dtype=np.int64)] * (_CALLS - 2)
     return np.concatenate([*calls, steps, steps * 2**52])
 
 
 def _compare(noise: IntVector, std: float) -> Iterator[PValue]:
-    """Yield all p-values. Their number depends on `std` alone."""
+    """Yield all p-values. Their number depends only on `std`."""
     scaled = noise / std
     yield "the mean of its draws", upper_mean_p_value(float(scaled.mean()), noise.size)
     mean_square = float((scaled**2).mean())
@@ -125,7 +125,7 @@ def _compare(noise: IntVector, std: float) -> Iterator[PValue]:
 
 
 def _compare_products(scaled: FloatArray) -> Iterator[PValue]:
-    """Yield p-values that notice draws which depend on each other."""
+    """Yield p-values that detect dependent draws."""
     half = scaled.size // 2
     pairs = {
         "neighbouring draws": (scaled[0::2], scaled[1::2]),

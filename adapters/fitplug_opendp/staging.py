@@ -1,15 +1,16 @@
-"""Staging: where answers are until they are published, and what earlier runs left there.
+"""Staging: the place of answers until they are published, and the leftovers of earlier runs there.
 
-On a file system the staging area is a hidden folder beside the output, and only its owner can read
-it. In a store, where no folder can be moved, it is the output, which is no release until its record
-is written. A mark says which charge the parts belong to: parts of another charge are never taken.
+On a file system the staging area is a hidden folder beside the output, which only its owner can
+read. In a store, where no folder can be moved, it is the output itself, which is not a release
+until its record is written. A mark names the charge to which the parts belong: parts of another
+charge are never used.
 
-Answers are complete when their manifest is there, which is written last. Who looks for complete
-answers finds those of any run; what a killed run left without a manifest was seen by nobody.
+The manifest is written last: with it, answers are complete. A search for complete answers finds
+those of any run; nobody has seen leftovers of a killed run without a manifest.
 
-A ledger that was put back from an older copy does not have its later charges. A release that was
-made since then, or answers of it that are staged, name a charge that is missing in the ledger. Then
-nothing may be drawn into their place, which is found before anything is charged.
+A ledger that was restored from an older copy lacks its later charges. A release that was made since
+then, or its staged answers, name a charge that is missing in the ledger. Then nothing may be drawn
+into their place; this is checked before anything is charged.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from fitplug.releases import (
 )
 
 RETRY = "The release is not finished. Run it again; nothing more will be charged."
-"""What to do after a failure that follows the charge."""
+"""The remedy for a failure after the charge."""
 
 
 @contextmanager
@@ -55,20 +56,20 @@ def report_write_errors(directory: Path | str, remedy: str) -> Iterator[None]:
 
 
 def encode_path(path: str | os.PathLike[str]) -> str:
-    """Write an absolute path as ledgers keep it, with bytes that are no text replaced."""
+    """Write an absolute path as ledgers record it, with bytes that are not text replaced."""
     return os.fsencode(Path(path).absolute()).decode(errors="replace")
 
 
 def find_unfinished_plan(ledger: Ledger, folder: Path | str, key: str | None) -> Plan | None:
-    """Find the plan of a release that was begun before, as its run stored it.
+    """Find the stored plan of an unfinished release.
 
-    Another processor or another version of NumPy may design a plan that differs in its last
-    digits. The ledger takes that for another plan, so a retry must use the plan that was stored.
+    Another processor or another version of NumPy may design a plan that differs in its last digits.
+    For the ledger that is another plan, so a retry must use the stored plan.
 
     Args:
-        ledger: The ledger that has the charge.
+        ledger: The ledger with the charge.
         folder: The release folder, or its URL.
-        key: The key of the release. None finds an unfinished release without a key for the folder.
+        key: The key of the release; None for an unfinished release without a key into the folder.
 
     Returns:
         The plan, from the folder or from beside the ledger; None if there is none.
@@ -99,14 +100,14 @@ def locate_unfinished_plan(
         ledger: The ledger.
         plan_digest: The digest of the plan.
         key: The key of the release.
-        folder: Where the release was to go when it was charged, as the ledger keeps it.
+        folder: The folder of the release when it was charged, as the ledger records it.
     """
     label = hash_values(plan_digest, key, folder)[:16]
     return ledger.path.absolute().with_name(f".{ledger.path.name}.{label}.{PLAN}")
 
 
 def remove_unfinished_plan(path: Path) -> None:
-    """Remove the plan of a release that is over, and what killed processes left of it."""
+    """Remove the plan of a finished release, and partial files of killed processes."""
     path.unlink(missing_ok=True)
     for left in path.parent.glob(f".{escape(path.name)}.*.partial"):
         left.unlink(missing_ok=True)
@@ -118,8 +119,8 @@ def label_files(plan: Plan, entry: Entry | None) -> str:
 
 
 def label_charge(plan_digest: str, entry: Entry) -> str:
-    """Build the label of files of the release of a plan that was charged."""
-    # A charge of the same number in another ledger differs in the hash.
+    """Build the label of the files of a charged release."""
+    # A charge with the same number in another ledger has another hash.
     charge = hash_values(entry.id, entry.time, entry.what, entry.key)
     return f"{entry.id}-{plan_digest[:12]}-{charge[:8]}"
 
@@ -129,7 +130,7 @@ _STAGED_NAME = re.compile(rf"({_LABEL})(?:\.[0-9a-f]{{8}})?\.parts")
 
 
 def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str] = ()) -> None:
-    """Check that a ledger has the charges of what lies where a release would go.
+    """Check that a ledger has the charges of all releases and answers at a release's output.
 
     Args:
         ledger: The ledger.
@@ -152,16 +153,17 @@ def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str
 def find_unknown_charge(
     list_entries: Callable[[], Iterable[Entry]], place: Place, labels: Collection[str] = ()
 ) -> tuple[str, int] | None:
-    """Find a charge of what lies where a release would go that is not among some entries.
+    """Find the charge of a release or of answers at a release's output that a ledger lacks.
 
     Args:
-        list_entries: Lists the entries of a ledger. It is called when the place was looked at, as
-            what another process puts there is in the ledger before.
+        list_entries: A function that lists the entries of a ledger. It is called after the place
+            was inspected, because other processes enter a charge before they write there.
         place: The release folder, which need not exist.
         labels: The labels of answers that are staged inside it.
 
     Returns:
-        What lies there, up to "that was", and the number of its charge; None if all are known.
+        The start of a sentence, up to "that was", and the number of the charge; None if all charges
+        are known.
     """
     charge, staged = read_charge(place), [*labels, *_list_staged(place)]
     known = list(list_entries())
@@ -203,13 +205,13 @@ MARK = ".unfinished-release"
 
 @dataclass(frozen=True)
 class Staging:
-    """A folder of the answers of one release that is not published.
+    """A folder of the answers of one unpublished release.
 
     Attributes:
         place: The folder.
-        label: What distinguishes this release: the charge, and the plan.
+        label: The label of this release, from its charge and its plan.
         mark: The content of the mark: the label, and how the answers are cut into parts.
-        output: The folder where the release goes.
+        output: The folder of the release.
     """
 
     place: Place
@@ -218,10 +220,10 @@ class Staging:
     output: Place
 
     def open(self) -> None:
-        """Make the folder, and mark it as that of this release.
+        """Make the folder, and mark it for this release.
 
         Raises:
-            InputError: It is marked as another release's.
+            InputError: It is marked for another release.
             FitplugError: It cannot be written.
         """
         with report_write_errors(str(self.output), RETRY):
@@ -236,14 +238,14 @@ class Staging:
             )
 
     def is_marked(self) -> bool:
-        """Return whether the folder is marked as that of this release."""
+        """Return whether the folder is marked for this release."""
         try:
             return self.place.read(MARK) == self.mark.encode()
         except FileNotFoundError:
             return False
 
     def check_mark(self) -> None:
-        """Check, on a worker, that the folder is there and is that of this release.
+        """Check, on a worker, that the folder exists and is marked for this release.
 
         Raises:
             FitplugError: It is not.
@@ -255,7 +257,7 @@ class Staging:
             )
 
     def list_missing(self, parts: int) -> frozenset[int]:
-        """List the parts of the answers that are not there, of so many."""
+        """List the missing parts of `parts` parts of the answers."""
         sizes = self.place.join(ANSWER_PARTS).list_sizes()
         return frozenset(part for part in range(parts) if name_part(part) not in sizes)
 
@@ -274,9 +276,9 @@ class Staging:
         return StagedAnswers(self, Release(**fields), digest)
 
     def check(self, answers: PartedAnswers) -> None:
-        """Check that all parts are there; on a file system also that they are not damaged.
+        """Check that no part is missing, and on a file system that none is damaged.
 
-        Those of a store are read, and checked, when the tables are computed.
+        Parts in a store are read and checked when the tables are computed.
 
         Raises:
             InputError: A part is missing or damaged.
@@ -291,8 +293,8 @@ class Staging:
     def discard(self) -> None:
         """Remove answers that nobody will finish, and that nobody has seen.
 
-        In a store the mark stays. A worker may still write a part that it was drawing, and the next
-        release that goes there would take that part for its own.
+        In a store the mark stays: a worker may still write a part that it is drawing, and the next
+        release into this folder would use that part as its own.
         """
         if isinstance(self.place, LocalPlace):
             remove_folder(self.place.path)
@@ -305,11 +307,11 @@ class Staging:
 
 @dataclass(frozen=True)
 class StagedAnswers:
-    """Noisy answers that are complete and durable, and not in their place yet.
+    """Noisy answers that are complete and durable, but not published yet.
 
     Attributes:
-        staging: Where they are.
-        release: Their release, which reads them when they are needed.
+        staging: Their staging area.
+        release: Their release, which reads them when needed.
         digest: Their digest.
     """
 
@@ -323,13 +325,13 @@ class StagedAnswers:
 
     @property
     def parts(self) -> PartedAnswers:
-        """The answers, of which parts are read when they are needed."""
+        """The answers, whose parts are read when needed."""
         assert isinstance(self.release.answers, PartedAnswers)
         return self.release.answers
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, which nobody finds half removed, or a file."""
+    """Remove a file, or a folder in such a way that nobody finds it half removed."""
     with suppress(OSError):
         if not path.is_dir():
             path.unlink()

@@ -14,7 +14,7 @@ from fitplug.plan import Plan
 from fitplug.workload import Unit, Workload
 
 Wanted: TypeAlias = Plan | Workload | tuple[Domain, Sequence[Sequence[str]]]
-"""What says which attribute sets to count, and over which domain."""
+"""The tables to count: those of a plan or a workload, or attribute sets over a domain."""
 
 
 def count(

@@ -1,10 +1,10 @@
-"""Nuclear norms of matrices, rounded down, and factors with proofs of how far they are off.
+"""Nuclear norms of matrices, rounded down, and factors with proven bounds on their errors.
 
 LAPACK finds the factors and is not trusted: whatever it returns, the products below are formed
-from it and compared with the identity, rounding included. A product of a (m, r) and b (r, n) is
-wrong by at most gamma(r) |a||b| entry by entry, and the Frobenius norm of |a||b| is at most the sum
-over k of the norms of a's column k times b's row k. A factor that fails, or for which the
-comparison fails, has the departure infinity.
+from it and compared with the identity, rounding included. Each entry of a product of a (m, r) and
+b (r, n) is wrong by at most gamma(r) times that entry of |a||b|, and the Frobenius norm of |a||b|
+is at most the sum over k of the norm of a's column k times the norm of b's row k. If a
+factorisation or its comparison fails, the departure is infinite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
 
 
 def scale_weights(name: str, weights: FloatArray, size: int) -> FloatArray:
-    """Divide dual weights by the largest: the bound is homogeneous, and no sum can overflow then.
+    """Divide dual weights by the largest. The bound is homogeneous, and then no sum can overflow.
 
     Raises:
         ValueError: If they are not `size` numbers >= 0, finite and not all zero.
@@ -97,10 +97,10 @@ def certify_dense_bound(W: FloatArray, targets: FloatArray, p: FloatArray, q: Fl
 
 
 _LARGEST_DEPARTURE = 0.25
-"""A departure that is larger than this counts as infinite."""
+"""A larger departure counts as infinite."""
 
 _REFINED_FROM = 1e-8
-"""Factors of sums with a larger departure are computed once more, from the product found."""
+"""Factors of sums with a larger departure are computed again, from the product that they gave."""
 
 _SMALL = 24
 """Triangular matrices up to this size are inverted at once, larger ones by halves."""
@@ -108,7 +108,7 @@ _SMALL = 24
 
 @dataclass(frozen=True, eq=False)
 class ProvenProduct:
-    """How far Y'Y is from the identity, for a stack of products Y that are known approximately.
+    """The distance of Y'Y from the identity, for a stack of approximately known products Y.
 
     Attributes:
         departure: No less than |Y'Y - I|_F, shape (b,), at most `_LARGEST_DEPARTURE` or infinite.
@@ -151,11 +151,11 @@ def factor_precision(
     Args:
         Zt: Z', shape (b, r, r), or the diagonal of a diagonal one, shape (b, r).
         F: Shape (b, m, r).
-        rows: The number of the first rows of F that the last result is about.
+        rows: The number of first rows of F that the last result bounds.
 
     Returns:
-        P, upper triangular with a positive diagonal, shape (b, r, r), what is proven of the
-        product, and no more than the square of the Frobenius norm of these rows times P.
+        P, upper triangular with a positive diagonal, shape (b, r, r); the proven bounds on the
+        product; and a lower bound on the squared Frobenius norm of these rows times P.
     """
     b, m, r = F.shape
     product = F.swapaxes(1, 2) @ F
@@ -178,7 +178,7 @@ def factor_precision(
 
 @dataclass(frozen=True, eq=False)
 class ProvenChange:
-    """How far P'(Z Z' + F'F - H'H)P is from the identity, for stacks of matrices.
+    """The distance of P'(Z Z' + F'F - H'H)P from the identity, for stacks of matrices.
 
     Attributes:
         departure: No less than the norm of the difference, shape (b,), or infinite.
@@ -195,13 +195,13 @@ def factor_change(Zt: FloatArray, F: FloatArray, H: FloatArray) -> tuple[FloatAr
     """Find P with P'(Z Z' + F'F - H'H)P near the identity.
 
     Args:
-        Zt: Z', shape (b, r, r). Its entries, and those of F and H, may be off by 12 units in the
-            last place from those that the proof is about.
+        Zt: Z', shape (b, r, r). Its entries, and those of F and H, may differ by 12 units in the
+            last place from the exact ones, to which the proof applies.
         F: Shape (b, m, r).
         H: Shape (b, n, r).
 
     Returns:
-        P, upper triangular with a positive diagonal, shape (b, r, r), and what is proven.
+        P, upper triangular with a positive diagonal, shape (b, r, r), and the proven bounds.
     """
     r = Zt.shape[1]
     added = np.concatenate([Zt, F], axis=1)
@@ -247,7 +247,7 @@ def invert_lower(stack: FloatArray) -> FloatArray:
 def sum_logarithms(diagonals: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Sum the logarithms of numbers > 0 (b, r), and bound the errors of the sums, both (b,)."""
     logs = np.log(diagonals)
-    # Logarithms of the C libraries are wrong by a few units in the last place; 256 are allowed.
+    # Logarithms of C libraries are wrong by a few units in the last place; 256 are allowed for.
     error = gamma(diagonals.shape[1] + 256) * np.abs(logs).sum(axis=1)
     return logs.sum(axis=1), error
 
@@ -276,14 +276,14 @@ def _compare(
         more: Shape (b, r, r).
 
     Returns:
-        What is proven, and the product as it was computed.
+        The proven bounds, and the computed product.
     """
     r, n = Y.shape[1:]
     G = counts[:, None, None] * (Y @ Y.swapaxes(1, 2))
     if more is not None:
         G = G + more @ more.swapaxes(1, 2)
     at = np.arange(r)
-    # The norm of Y, with `more`, is the square root of the trace of G, but for rounding.
+    # The norm of Y, with `more`, is the square root of the trace of G, up to rounding.
     squares = G[:, at, at].sum(axis=1) * 1.01
     off = G.copy()
     off[:, at, at] -= 1

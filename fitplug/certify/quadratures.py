@@ -1,4 +1,4 @@
-"""Quadratures of tr N^1/2, from below: by determinants of N + t I, and by resolvents.
+"""Quadratures that bound tr N^1/2 from below: by determinants of N + t I, and by resolvents.
 
 By determinants (docs/theory/trees.md): for N >= 0 let L(t) = log det(I + N / t). Then
 
@@ -6,9 +6,9 @@ By determinants (docs/theory/trees.md): for N >= 0 let L(t) = log det(I + N / t)
 
 and the trapezoidal rule of step h exceeds this by a factor of at most 1 + e(h), where e decreases
 like exp(-2 pi^2 / h) (T3). The poles t are powers of the square root of 2, so that no exponential
-function is trusted. What lies beyond the first and the last pole is bounded from below by what L is
-at the poles: t L(t) increases, and L is convex in u. So the rule has weights >= 0, and any lower
-bounds on L at the poles give a lower bound on the trace (T5).
+function is trusted. The sum beyond the first and the last pole is bounded from below by the values
+of L at the poles: t L(t) increases, and L is convex in u. So the rule has weights >= 0, and any
+lower bounds on L at the poles give a lower bound on the trace (T5).
 
 By resolvents, where (N + t)^-1 is cheap: for every x > 0 the trapezoid rule of step h on the
 integral over u, whose poles are t = e^(k h) for all integers k, gives
@@ -36,22 +36,22 @@ import numpy as np
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 LogDeterminants: TypeAlias = Callable[[FloatArray], FloatArray]
-"""Gives lower bounds on L(t) = log det(I + N / t) at poles t, shape (P,)."""
+"""A function that computes lower bounds on L(t) = log det(I + N / t) at poles t, shape (P,)."""
 
 STEP = 3
 """The step of the rule in units of log(2) / 2: with it, e(h) is 1.9e-9."""
 
 COARSE_STEP = 5
-"""The step where each pole is expensive: with it, e(h) is 6.2e-6."""
+"""The step for expensive poles: with it, e(h) is 6.2e-6."""
 
 _ROOTS_OF_TWO = np.array([1.0, math.sqrt(math.sqrt(2)), math.sqrt(2), math.sqrt(math.sqrt(8))])
 """2^(0/4) to 2^(3/4)."""
 
 _MOST_BELOW, _MOST_ABOVE = 160, 80
-"""How far poles may be from the largest eigenvalue, as powers of 2."""
+"""The largest distance of poles from the largest eigenvalue, in powers of 2."""
 
 _LIBRARY = 1e-12
-"""More than the relative error of the functions of the C library that are used here."""
+"""An upper bound on the relative error of the functions of the C library that are used here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +76,8 @@ class DeterminantQuadrature:
 def build_quadrature(lowest: int, highest: int, step: int = STEP) -> DeterminantQuadrature:
     """Build the rule whose poles are 2^(step * k / 2), for k from `lowest` to `highest`.
 
-    Eigenvalues between the poles lose next to nothing. An eigenvalue x loses about (t / x)^1.5 of
-    its square root to a lowest pole t < x, and (x / t)^1.5 to a highest pole t > x.
+    Eigenvalues between the poles lose almost nothing. An eigenvalue x loses about (t / x)^1.5 of
+    its square root below a lowest pole t < x, and (x / t)^1.5 above a highest pole t > x.
 
     Args:
         lowest: The exponent of the lowest pole.
@@ -88,14 +88,14 @@ def build_quadrature(lowest: int, highest: int, step: int = STEP) -> Determinant
         The rule.
     """
     power = step * np.arange(lowest, highest + 1)
-    # Square roots are rounded correctly, so that a pole is wrong by at most half a unit in the last
-    # place: L changes by no larger factor than t does.
+    # Square roots are rounded correctly, so a pole is wrong by at most half a unit in the last
+    # place, and L changes by no larger factor than t does.
     poles = np.ldexp(_ROOTS_OF_TWO[2 * (power % 2)], power // 2)
     roots = np.ldexp(_ROOTS_OF_TWO[power % 4], power // 4)
     weights = lower_determinant_scale(step) * roots
     ratio = 2.0 ** (-step / 4)
     # Below the first pole, L is above the line through its values at the first pole and at another
-    # one, which is so far away that its weight remains positive.
+    # pole, which is far enough away that its weight stays positive.
     other, slope = _find_second_pole(step), ratio / (1 - ratio) ** 2 * weights[0]
     weights[[0, -1]] /= 1 - ratio
     weights[0] += slope / other
@@ -121,17 +121,17 @@ def lower_trace(
     step: int = STEP,
     batch: int = 8,
 ) -> tuple[float, DeterminantQuadrature]:
-    """Bound tr N^1/2 from below, with as many poles as are needed.
+    """Bound tr N^1/2 from below, with as many poles as needed.
 
     Args:
-        evaluate: Gives lower bounds on L.
-        rank: No less than the rank of N.
+        evaluate: A function that computes lower bounds on L.
+        rank: An upper bound on the rank of N.
         trace: About tr N.
-        largest: About the largest eigenvalue of N, and not less than it.
-        tolerance: The largest relative loss by leaving out poles. If rank, trace and largest are
-            not what they should be, the bound loses more, and remains one.
+        largest: A close upper bound on the largest eigenvalue of N.
+        tolerance: The largest relative loss from omitted poles. If rank, trace or largest is wrong,
+            the bound loses more but still holds.
         step: The step h, in units of log(2) / 2.
-        batch: How many poles to evaluate at once.
+        batch: The number of poles to evaluate at once.
 
     Returns:
         The bound, and the rule that gives it.
@@ -143,7 +143,7 @@ def lower_trace(
     deepest, farthest = top - 2 * _MOST_BELOW // step, top + 2 * _MOST_ABOVE // step
     rule = build_quadrature(top - batch + 1, top, step)
     values = evaluate(rule.poles)
-    # L increases towards lower poles; where its bounds do not, rounding has the better of them.
+    # L increases towards lower poles; where its bounds do not, rounding dominates them.
     while (
         rule.lowest > deepest
         and values[0] > values[1]
@@ -162,7 +162,7 @@ def lower_trace(
 def _choose_lowest(
     rule: DeterminantQuadrature, values: FloatArray
 ) -> tuple[float, DeterminantQuadrature]:
-    """Choose the lowest pole with which the bound is best; the second result is the rule."""
+    """Choose the lowest pole that gives the best bound; return the bound and the rule."""
     best, chosen = 0.0, rule
     for left_out in range(len(values) - _find_second_pole(rule.step) - 1):
         shorter = build_quadrature(rule.lowest + left_out, rule.highest, rule.step)
@@ -182,7 +182,7 @@ def _find_second_pole(step: int) -> int:
 
 
 def _upper_loss_below(rule: DeterminantQuadrature, values: FloatArray, rank: float) -> float:
-    """Bound what the poles below the first would add: there, L grows by at most `rank` per u."""
+    """Bound the contribution of poles below the first: there, L grows by at most `rank` per u."""
     other, ratio = _find_second_pole(rule.step), 2.0 ** (-rule.step / 4)
     more = max(rank * other * rule.step * math.log(2) / 2 - (values[0] - values[other]), 0.0)
     root = math.sqrt(rule.poles[0])
@@ -192,14 +192,14 @@ def _upper_loss_below(rule: DeterminantQuadrature, values: FloatArray, rank: flo
 
 
 def _upper_loss_above(rule: DeterminantQuadrature, values: FloatArray, trace: float) -> float:
-    """Bound what the poles above the last would add: there, t L is at most the trace."""
+    """Bound the contribution of poles above the last: there, t L is at most the trace."""
     ratio, t = 2.0 ** (-rule.step / 4), float(rule.poles[-1])
     more = max(trace / t - values[-1], 0.0)
     return float(lower_determinant_scale(rule.step) * math.sqrt(t) * ratio / (1 - ratio) * more)
 
 
 _LEAST, _MOST = -500, 500
-"""The exponents of the square roots of poles lie between these."""
+"""The least and the largest exponent of the square root of a pole."""
 
 
 class ResolventQuadrature(NamedTuple):
@@ -220,10 +220,10 @@ def place_poles(
     """Place poles for the square root of a matrix of some trace and rank.
 
     Args:
-        trace: About tr N, above 0. It decides where poles are, and no proof needs it.
+        trace: About tr N, above 0. It only places the poles; no proof needs it.
         rank: About the rank of N, likewise.
         step: The step h, in units of 2 log 2.
-        tail: The part of tr N^1/2 that each of the tails left out may have.
+        tail: The largest share of tr N^1/2 in each omitted tail.
 
     Returns:
         The poles, which are powers of 4^step.

@@ -1,8 +1,8 @@
 """Tiers: cells of equal profile in the refined optimum, each certified from dual weights alone.
 
-By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q wherever every target is met. The part of
-the sum that earlier tiers may have is known, so the rest of it bounds the largest profile of all
-other cells (docs/theory/refinement.md, (R7)).
+By weak duality sum_i p_i profile_i >= T(p, q)^2 / sum q if every target is met. The share of
+earlier tiers in this sum is known, so the rest of the sum bounds the largest profile of all other
+cells (docs/theory/refinement.md, (R7)).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from fitplug.numeric import BoolArray, FloatArray, IntArray, gamma
 
 LowerBoundAt: TypeAlias = Callable[[FloatArray, FloatArray], float]
-"""Gives the certified lower bound at dual weights p and q."""
+"""A function that computes the certified lower bound at dual weights p and q."""
 
 Ended: TypeAlias = Literal["reached", "exhausted", "stopped", "apart"]
-"""Why a design ended: the tolerance was reached, iterations ran out, a caller stopped it, or the
-strategy and the bound that its structure has remain apart."""
+"""Why a design ended: the tolerance was reached, iterations ran out, a caller stopped it, or a gap
+remains between the strategy and the best bound of its structure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,15 @@ class Tiers:
     q: FloatArray
 
     def include_costly(self, costly: BoolArray) -> Tiers:
-        """Put cells that cost something, and are in no tier, into the last one.
+        """Put cells that have a cost but no tier into the last tier.
 
-        Their cost in the real optimum was too small for a float; in integers it is not.
+        Their cost in the real optimum was too small for a float, but not in integers.
 
         Args:
-            costly: Whether each cell costs something, shape (d,).
+            costly: Whether each cell has a cost, shape (d,).
 
         Returns:
-            The tiers that have these cells.
+            The tiers with these cells.
         """
         lost = costly & (self.of_cell < 0)
         last = max(int(self.of_cell.max()), 0)
@@ -59,12 +59,12 @@ class Tier:
     """A tier of a plan.
 
     Attributes:
-        cells: The number of its cells, of those that symmetry tells apart.
-        level: Their largest profile (over the cell budget, if there are any).
-        lower_bound: Certified: no mechanism that meets the targets (with no larger total squared
-            error, if the plan gives that a weight), and costs no cell of an earlier tier more than
-            this plan does, has the largest profile of the cells of this and later tiers below. None
-            for cells that were not refined.
+        cells: The number of its cells that symmetry distinguishes.
+        level: Their largest profile, divided by the cell budgets if there are any.
+        lower_bound: Certified: if a mechanism meets the targets (with no larger total squared
+            error, if the plan gives that a weight) and costs no cell of an earlier tier more than
+            this plan does, then its largest profile over the cells of this and later tiers is at
+            least this bound. None for cells that were not refined.
     """
 
     cells: int
@@ -73,7 +73,7 @@ class Tier:
 
 
 def make_one_tier(profile: FloatArray, queries: int, cells: int | None = None) -> Tiers:
-    """Make one tier of all cells that cost anything.
+    """Make one tier of all cells with a cost.
 
     Args:
         profile: Shape (d,).
@@ -89,13 +89,13 @@ def make_one_tier(profile: FloatArray, queries: int, cells: int | None = None) -
 
 @dataclass(frozen=True, eq=False)
 class TierClaims:
-    """What a plan says of its tiers.
+    """A plan's claims about its tiers.
 
     Attributes:
-        profile: The plan's, over its budgets, rounded up, shape (d,).
+        profile: The plan's profile divided by its budgets, rounded up, shape (d,).
         excess: 1, or more with a weight on the total squared error.
-        lower_bound: The plan's.
-        tiers: With a row of p and q for the first tier too.
+        lower_bound: The plan's lower bound.
+        tiers: The tiers, with a row of p and q for the first tier too.
     """
 
     profile: FloatArray
@@ -108,8 +108,8 @@ def certify_tiers(claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[
     """Certify the level of each tier, the costliest first.
 
     Args:
-        claims: What the plan says.
-        lower_bound_at: Gives the certified bound at weights p (d,) and q (m,).
+        claims: The plan's claims.
+        lower_bound_at: A function that computes the certified bound at weights p (d,) and q (m,).
 
     Yields:
         The tiers with their lower bounds.

@@ -1,8 +1,8 @@
-"""Columns: values of rows in memory, which a dict, a data frame or an Arrow table holds.
+"""Columns: values of rows in memory, in a dict, a data frame or an Arrow table.
 
 No library of data frames is imported here: a user with a frame has imported its library already.
-Objects of other types may be rows of data. Errors must not quote what a row holds, so they name
-types, and words of the domain, only.
+Objects of other types may be rows of data. Errors must not quote values of rows, so they name only
+types and words of the domain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
     ("pyarrow", "Table", lambda table: table.column_names),
     ("pyarrow", "RecordBatch", lambda batch: batch.schema.names),
 )
-"""The library and class of each frame, and its attribute with the column names."""
+"""The library and class of each kind of frame, and a function that lists its column names."""
 
 
 def read_column_names(columns: Any) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ def suggest_column(name: str, given: Iterable[str]) -> str:
 
     Args:
         name: The column that is missing.
-        given: The columns that are there. One of them is shown only if it differs from `name` in
-            case, spaces or signs alone: they may be a row of data that was taken for a header.
+        given: The existing columns. One of them is shown only if it differs from `name` in case,
+            spaces or signs alone, because they may be a row of data that was taken for a header.
     """
     for other in given:
         if _keep_letters(other) == _keep_letters(name):
@@ -84,13 +84,13 @@ _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}([ T].*)?")
 
 
 def find_separator(names: Sequence[str]) -> str | None:
-    """Find what separates the values of a text that was read as if commas did.
+    """Find what separates the values of a text that was read with commas as separators.
 
     Args:
         names: The names of the columns.
 
     Returns:
-        "semicolons" or "tabs"; None if there are several columns, or one without either.
+        "semicolons" or "tabs"; None if there are several columns, or neither is in the name.
     """
     for separator, called in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and separator in names[0]:
@@ -105,8 +105,8 @@ def can_name_columns(words: Sequence[str]) -> bool:
         words: The first line of a file, or the names of a frame's columns.
 
     Returns:
-        Whether all are different and each has a letter, and none is empty, a number, a date, a
-        truth value, a word for null, an address with an @ or as long as a text.
+        Whether all words are different and have a letter, and none is empty, a number, a date, a
+        truth value, a word for null, an address with an @, or longer than 128 characters.
     """
     return len(set(words)) == len(words) and all(map(_can_be_name, words))
 
@@ -128,8 +128,8 @@ def count_values(named: str, column: Any) -> int:
     """Count the values of a column.
 
     Args:
-        named: How the message names the column.
-        column: What the rows have as this column.
+        named: The column's name in the message.
+        column: The column, which may be of any type.
 
     Raises:
         DataError: If the column is not a list or array with one axis.
@@ -176,18 +176,18 @@ def read_values(column: Any) -> npt.ArrayLike:
     """Read the values of a column.
 
     Integers stay integers if some values are null; NumPy's conversion would make them floats. Dates
-    and times become NumPy's, as Python has none outside of the years 1 to 9999: a library's
-    conversion of a time that is farther away fails, with an error that may name it.
+    and times become NumPy's, because Python's end at the years 1 and 9999: the library's conversion
+    of a time beyond them fails, with an error that may name it.
 
     Args:
         column: A list, an array, or a column of pandas, Polars or Arrow, shape (n,).
 
     Returns:
-        The values (n,), with None for null if the library has a null of its own; for dates and
-        times NaT.
+        The values (n,), with None for null if the library has its own null, and NaT in dates and
+        times.
 
     Raises:
-        DataError: The type of the column is one that no attribute reads.
+        DataError: No attribute can read the type of the column.
     """
     kind: Any = getattr(column, "dtype", getattr(column, "type", None))
     if hasattr(kind, "pyarrow_dtype"):  # pandas' columns of Arrow
@@ -196,7 +196,7 @@ def read_values(column: Any) -> npt.ArrayLike:
         return read_values(column.cast(kind.value_type))
     if _TIMES.fullmatch(str(kind)):
         return np.asarray(column)
-    # The type is refused, and not the first value that is not null: no error may tell of one.
+    # The type is refused, rather than the first value, because no error may reveal a value.
     if _ZONED.fullmatch(str(kind)):
         raise DataError(
             "the column has times with a time zone, and their dates depend on the zone. Convert it "
@@ -221,8 +221,8 @@ def read_values(column: Any) -> npt.ArrayLike:
 
 
 def _read_list(values: Sequence[Any]) -> npt.ArrayLike:
-    """Read a list. NumPy would convert text and numbers, or truth values and numbers, silently, and
-    would make floats of all integers if one is large.
+    """Read a list. NumPy would silently convert mixed text and numbers, or truth values and
+    numbers, and would make all integers floats if one is large.
     """
     types = {np.str_ if kind is str else kind for kind in map(type, values)}
     mixed = len(types) > 1 and bool(types & {np.str_, bool, np.bool_})

@@ -23,14 +23,14 @@ Counts: TypeAlias = IntArray
 among its attributes. They are confidential."""
 
 MAX_RECORDS = 2**53
-"""Largest total of a table; far above any count of people, far below what int64 holds."""
+"""Largest total of a table; far above any count of people, far below the limit of int64."""
 
 MAX_SHARES = 2**58
 """Largest number of shares of records that a table with measures counts."""
 
 
 def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts:
-    """Refuse an array that cannot be a table of counts.
+    """Convert an array to a table of counts, or refuse it.
 
     Args:
         domain: The domain.
@@ -41,7 +41,7 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
         The table as int64.
 
     Raises:
-        TablesError: If it has another shape, is not of integers or counts too many records.
+        TablesError: If it has another shape, does not have integers, or counts too many records.
     """
     shape = get_shape(domain, names)
     if array.shape != shape:
@@ -53,7 +53,7 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
         raise TablesError(f"table {names} has the type {array.dtype}. Counts must be integers.")
     if array.size and int(array.min()) < 0:
         raise TablesError(f"table {names} has a negative count. Counts must be at least 0.")
-    # In floating point, which cannot wrap; far more exact than this bound needs.
+    # Summed in floating point, which cannot wrap and is exact enough for this bound.
     total, shares = float(array.sum(dtype=np.float64)), count_shares(domain, names)
     if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
         counted = "2**53 rows" if shares == 1 else "2**58 shares of rows"
@@ -65,7 +65,7 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
 
 
 def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
-    """Refuse to count more shares in a table than fit.
+    """Refuse to count too many shares in a table.
 
     Args:
         domain: The domain.
@@ -73,7 +73,7 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
         records: The number of records.
 
     Raises:
-        TablesError: If they have more than 2**58 shares of the table's measures together.
+        TablesError: If all records together have more than 2**58 shares of the table's measures.
     """
     shares = count_shares(domain, names)
     if shares > 1 and records * shares > MAX_SHARES:
@@ -85,10 +85,10 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
 
 
 def sum_out(domain: Domain, axes: AttributeSet, counts: Counts, names: AttributeSet) -> Counts:
-    """Sum a table with these axes over all attributes that are not among `names`.
+    """Sum a table with these axes over all attributes that are not in `names`.
 
     Raises:
-        TablesError: If a record has not all its shares of a measure that is summed out.
+        TablesError: If the sums over a measure are not whole records.
     """
     out = tuple(axis for axis, name in enumerate(axes) if name not in names)
     sums = np.asarray(counts.sum(axis=out, dtype=np.int64))
@@ -110,7 +110,7 @@ def check_one_histogram(domain: Domain, tables: Mapping[AttributeSet, Counts]) -
         tables: The tables, with axes in the order of the domain.
 
     Raises:
-        TablesError: If two tables disagree over the attributes that both have.
+        TablesError: If two tables disagree over their common attributes.
     """
     pairs = len(tables) * (len(tables) - 1) // 2
     if pairs <= sum(2 ** len(names) for names in tables):
@@ -118,7 +118,7 @@ def check_one_histogram(domain: Domain, tables: Mapping[AttributeSet, Counts]) -
             shared = tuple(name for name in first if name in second)
             _check_equal(domain, shared, (first, sum_out(domain, first, a, shared)), second, b)
         return
-    # There are fewer subsets than pairs of tables, and what two tables share is a subset of both.
+    # There are fewer subsets than pairs of tables, and any two tables share a subset of both.
     seen: dict[AttributeSet, tuple[AttributeSet, Counts]] = {}
     for names, counts in tables.items():
         for size in range(len(names) + 1):
@@ -136,7 +136,7 @@ def _check_equal(
     second: AttributeSet,
     counts: Counts,
 ) -> None:
-    """Compare a marginal, and the table that it is from, with the same marginal of another."""
+    """Compare a marginal of the table `first` with the same marginal of the table `second`."""
     if not np.array_equal(first[1], sum_out(domain, second, counts, shared)):
         over = f"over {shared}" if shared else "in total"
         raise TablesError(

@@ -1,4 +1,4 @@
-"""Joint tables: which tables are counted together, and how the wanted ones are summed out."""
+"""Joint tables: which tables to count together, and how to sum out the wanted ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _INCREMENT = 3  # counting a row costs about as much as combining three digits o
 
 
 def choose_joint_tables(domain: Domain, wanted: Iterable[AttributeSet]) -> tuple[AttributeSet, ...]:
-    """Choose joint tables such that each wanted table is a marginal of one of them.
+    """Choose joint tables so that each wanted table is a marginal of one of them.
 
-    Small tables are merged: one increment per row then serves all of them. Where nearly all pairs
-    of attributes are wanted, merging groups of attributes leaves less to do than merging table by
+    Small tables are merged, so that one increment per row serves all of them. If nearly all pairs
+    of attributes are wanted, merging groups of attributes saves more work than merging table by
     table.
 
     Args:
@@ -28,7 +28,7 @@ def choose_joint_tables(domain: Domain, wanted: Iterable[AttributeSet]) -> tuple
 
     Returns:
         The attribute sets of the joint tables, each with the attributes of one atom together, and
-        with its measures last. The measures of each are those of a wanted table.
+        with its measures last. No joint table has more measures than some wanted table.
     """
     tables = {frozenset(names) for names in wanted}
     used = {name for names in tables for name in names}
@@ -43,8 +43,8 @@ def choose_joint_tables(domain: Domain, wanted: Iterable[AttributeSet]) -> tuple
     ]
     joints = [domain.ordered(tuple(joint)) for joint in min(candidates, key=_estimate_work)]
     rank = {name: i for i, atom in enumerate(split_into_atoms(joints)) for name in atom}
-    # Measures come last, so that the shares of a record are in neighbouring cells. The sort is
-    # stable, so the attributes of an atom stay in the domain's order.
+    # Measures come last, so that a record's shares are in adjacent cells. The sort is stable, so
+    # the attributes of an atom stay in the domain's order.
     return tuple(
         tuple(sorted(joint, key=lambda name: (is_measure(domain[name]), rank[name])))
         for joint in joints
@@ -75,7 +75,7 @@ def split_into_atoms(joints: Sequence[Iterable[str]]) -> list[AttributeSet]:
 def sum_to_tables(
     domain: Domain, counted: Mapping[AttributeSet, Counts], wanted: Sequence[AttributeSet]
 ) -> dict[AttributeSet, Counts]:
-    """Sum each wanted table out of the first joint table that holds it.
+    """Sum each wanted table out of the first joint table that contains it.
 
     Args:
         domain: The domain.
@@ -135,7 +135,7 @@ def _merge_tables(domain: Domain, tables: Iterable[frozenset[str]]) -> list[set[
         if any(joint.issuperset(names) for joint in joints):
             continue
         for joint in joints:
-            # A joint table has no more measures than a wanted one: with them grow its shares.
+            # A joint table has no more measures than a wanted one: they multiply its shares.
             joint_measures, others = joint & measures, names & measures
             if not (joint_measures <= others or others <= joint_measures):
                 continue

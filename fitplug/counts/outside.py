@@ -20,8 +20,8 @@ class OutsideCounts:
     Attributes:
         names: The attributes that leave rows out, in the domain's order.
         by_attribute: For each of them, the number of rows whose value is in no cell. A row
-            may be in several of these numbers.
-        in_no_table: The number of rows that are in at least one of them.
+            may count in several of these numbers.
+        in_no_table: The number of rows that count in at least one of them.
 
     Raises:
         TablesError: The numbers cannot be of any rows.
@@ -61,7 +61,7 @@ class OutsideCounts:
             domain: The domain of the counts.
             codes: The codes (n,) of the rows on each attribute, -1 for values in no cell.
             used: The attributes that any table uses.
-            weights: The number of records (n,) that each row stands for; None if it is one.
+            weights: The number of records (n,) that each row stands for; None for one each.
         """
         names = list_names_without_other(domain, used)
         if not names:
@@ -72,7 +72,7 @@ class OutsideCounts:
 
 
 def _add_up(rows: BoolArray, weights: Counts | None) -> int:
-    """Add up the weights of some rows (n,), exactly: int64 could wrap, and no error may tell."""
+    """Add up the weights of some rows (n,) exactly, in halves, because int64 could wrap."""
     if weights is None:
         return int(rows.sum())
     chosen = weights[rows]

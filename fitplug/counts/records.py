@@ -1,9 +1,9 @@
 """Rows in memory: which of them are counted, how many times, and their cells.
 
-A row counts once, unless a column of weights says how many times. If there are
-filters, only rows are counted that hold, in each column that a filter names, one of its values.
-Weights and filters are public: they consist of names of columns, and of values that a user gives
-and that are never read from the rows.
+A row counts once, or as many times as its weight in a column of weights. With filters, only rows
+are counted that have, in each column that a filter names, one of the filter's values. Weights and
+filters are public: they consist of column names, and of values that a user gives and that are never
+read from the rows.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ MOST_WEIGHT = 2**40
 
 Value: TypeAlias = str | int | bool | datetime.date
 Where: TypeAlias = Mapping[str, Value | Collection[Value]]
-"""The values, or the one value, that a row must hold, by the name of the column."""
+"""The value, or the values, that a row must have in each column."""
 
 _VALUE_TYPES = (str, int, bool, datetime.date)
 
 
 @dataclass(frozen=True)
 class Weight:
-    """How many times a row counts, an integer from 0 to MOST_WEIGHT.
+    """The number of times that a row counts, an integer from 0 to MOST_WEIGHT.
 
-    A column of weights is read as a column of an attribute is: the codes are the weights. Null and
+    A column of weights is read like a column of an attribute, with the weights as codes. Null and
     numbers below 0 count as 0, and numbers above MOST_WEIGHT as MOST_WEIGHT. So no weight is
     refused because of its value, and one person more in a row changes the counts by at most 1.
     """
@@ -62,8 +62,8 @@ class Weight:
         """Compute how many times rows count.
 
         Args:
-            values: Integers and nulls, shape (n,). Floats are refused, as none of them should
-                become a count silently.
+            values: Integers and nulls, shape (n,). Floats are refused, so that none silently
+                becomes a count.
 
         Returns:
             The numbers (n,).
@@ -76,7 +76,7 @@ class Weight:
             raise DataError("weights must be a list of numbers, one per row")
         if array.dtype == np.uint64:
             return np.minimum(array, np.uint64(MOST_WEIGHT)).astype(np.int64)
-        if array.dtype.kind in "iu":  # widened first, as bounds must fit the type of the array
+        if array.dtype.kind in "iu":  # widened first, because bounds must fit the array's type
             return np.clip(array.astype(np.int64), 0, MOST_WEIGHT)
         if array.dtype.kind != "O":
             if not array.size:
@@ -94,12 +94,12 @@ class Weight:
         return weights
 
     def codes_of_numbers(self, numbers: AnyArray) -> Codes:
-        """Compute the numbers of records (n,) of the numbers (n,) that a file stores."""
+        """Compute how many times rows count (n,) from the numbers (n,) that a file stores."""
         return self.codes(numbers)
 
 
 WEIGHT: Encoder = Weight()
-"""How every column of weights is read."""
+"""The encoder of every column of weights."""
 
 
 def _describe_wrong_weights(kind: str) -> str:
@@ -122,7 +122,7 @@ class ChosenDays(Dates):
 
 
 class ChosenDaysCodec(DatesCodec, kind=ChosenDays):
-    """What the rooms of fitplug ask of `ChosenDays`."""
+    """The codec of `ChosenDays`."""
 
     attribute: ChosenDays
 
@@ -137,21 +137,21 @@ class ChosenDaysCodec(DatesCodec, kind=ChosenDays):
 
 
 Filters: TypeAlias = Mapping[str, Categories | ChosenDays]
-"""The attribute of each column to filter by. Its cells are the values of rows that are counted."""
+"""The attribute of each column to filter by. Its cells are the values of the rows to count."""
 
 
 def make_filters(where: Where | None) -> Filters:
     """Make the filters that `where` describes.
 
     Args:
-        where: The values of rows that are counted, by the name of the column.
+        where: The values of the rows to count, by column.
 
     Returns:
         The filters in the order of the columns' names. Filters that keep the same rows are equal,
         no matter in which order the columns and values are given.
 
     Raises:
-        DomainError: If `where` has another form, or names no value of a column.
+        DomainError: If `where` has another form, or lists no value for a column.
     """
     if where is None:
         return {}
@@ -186,17 +186,17 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
 def check_weight(
     weight: str | None, filters: Filters, used: Container[str], person: Sequence[str] = ()
 ) -> None:
-    """Refuse a column of weights that is used for something else, too.
+    """Refuse a column of weights that is also used for something else.
 
     Args:
         weight: The name of the column of weights, or None if each row counts once.
-        filters: Which rows are counted.
+        filters: The filters of the rows to count.
         used: The attributes that are counted.
         person: The columns that identify persons, if there are any.
 
     Raises:
-        DomainError: If the column is one of those counted or filtered by, or has no name.
-        InputError: If persons are distinguished, as a row with a weight stands for several people.
+        DomainError: If the column is also counted or filtered by, or has no name.
+        InputError: If `person` is given, because a row with a weight stands for several people.
     """
     if weight is None:
         return
@@ -224,13 +224,13 @@ _COUNTS = "each row counts "
 
 
 def describe_rows(weight: str | None, filters: Filters, most: int | None = None) -> str | None:
-    """Say how rows are understood.
+    """Describe how rows are weighted and filtered.
 
     Args:
         weight: The name of the column of weights, if there is one.
-        filters: Which rows are counted.
-        most: The most values of a column to name; of more values the number is given. By default
-            all are named, so that different weights and filters have different words.
+        filters: The filters of the rows to count.
+        most: The most values of a column to name; if there are more, their number is given. By
+            default all are named, so that different weights and filters have different words.
 
     Returns:
         The words, or None if each row counts once and all rows are counted.
@@ -252,7 +252,7 @@ def _list_chosen(attribute: Categories | ChosenDays) -> Sequence[Value]:
 
 
 def is_weighted(rows: str | None) -> bool:
-    """Return whether rows count several times each, by the words of `describe_rows`."""
+    """Return whether the words of `describe_rows` state that rows have weights."""
     return rows is not None and rows.startswith(_COUNTS)
 
 
@@ -261,7 +261,7 @@ def _quote_name(name: str) -> str:
 
 
 def _list_values(values: Sequence[Value], most: int | None) -> str:
-    """Join the values by "or", or the first of them if there are more than `most`."""
+    """Join the values by "or"; only the first `most` of them if there are more."""
     shown = [
         value.isoformat()
         if isinstance(value, datetime.date)
@@ -274,18 +274,18 @@ def _list_values(values: Sequence[Value], most: int | None) -> str:
 
 
 def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
-    """Find the rows that are counted.
+    """Find the rows that pass all filters.
 
     Args:
         columns: Rows in memory: a mapping or a frame of columns.
-        filters: Which rows are counted.
+        filters: The filters.
         rows: The number of rows.
 
     Returns:
         Whether each row passes all filters, shape (rows,).
 
     Raises:
-        DataError: If a column holds values of another type than its filter.
+        DataError: If the values of a column have another type than its filter.
     """
     inside = np.ones(rows, dtype=bool)
     for name, attribute in filters.items():
@@ -309,9 +309,9 @@ class EncodedRecords:
 
     Attributes:
         count: The number of rows.
-        codes: The cells (count,) on each attribute, -1 for values that have none.
-        weights: How many times each row counts (count,); None if once.
-        rows: How rows were understood, in words; None if each counts once and none is left out.
+        codes: The cells (count,) on each attribute, -1 for values in no cell.
+        weights: How many times each row counts (count,); None for once each.
+        rows: How rows were weighted and filtered, in words, or None (`describe_rows`).
     """
 
     count: int
@@ -328,14 +328,14 @@ def encode_records(
     weights: str | npt.ArrayLike | None = None,
     where: Where | None = None,
 ) -> EncodedRecords:
-    """Compute the cells of the rows that filters do not leave out.
+    """Compute the cells of the rows that pass the filters.
 
     Args:
         domain: The domain that has the attributes.
         columns: A mapping, a data frame or an Arrow table, with a column for each attribute.
         used: The attributes to encode.
         weights: How many times each row counts, or the name of the column with these numbers.
-        where: Which rows are counted.
+        where: The values of the rows to count, by column.
 
     Raises:
         DataError: If a column is missing, or its values have another type or number.
@@ -363,7 +363,7 @@ def encode_records(
 
 
 def _measure_columns(columns: Any, needed: Sequence[str]) -> set[int]:
-    """Collect the different lengths of the columns needed or, if none is, of the first column."""
+    """Collect the different lengths of the needed columns, or of the first if none is needed."""
     given = read_column_names(columns)
     for name in needed:
         if name not in given:
@@ -374,7 +374,7 @@ def _measure_columns(columns: Any, needed: Sequence[str]) -> set[int]:
 
 
 def _read_weights(given: Any, name: str | None) -> IntArray:
-    """Read weights (n,), clamped to their range; messages name their column if there is one."""
+    """Read weights (n,), clamped to their range; messages name their column if it has a name."""
     named = "the weights" if name is None else f"column {name!r}"
     try:
         counts = WEIGHT.codes(read_values(given))

@@ -1,4 +1,4 @@
-"""Requests: what is asked of a count, checked before any row is read."""
+"""Requests for a count, checked before any row is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from fitplug.workload import AddRemove, ReplaceOne, Unit, get_limit
 
 
 def list_tables(wanted: Any) -> tuple[Domain, list[AttributeSet]]:
-    """List the attribute sets that are wanted, each once and in the domain's order.
+    """List the wanted attribute sets, each once and in the domain's order.
+
+    Args:
+        wanted: A plan, a workload, or (domain, attribute sets).
 
     Returns:
         The domain and the attribute sets.
@@ -44,28 +47,30 @@ def check_request(
     attributes: Mapping[str, Attribute],
     unit: Unit | None = None,
 ) -> AddRemove | None:
-    """Check that what is counted, the source and the unit of privacy go together.
+    """Check that the wanted tables, the source and the unit of privacy are compatible.
 
     Args:
-        wanted: What `list_tables` takes; a plan has a unit, and perhaps coverage.
-        source: What the data are.
+        wanted: As for `list_tables`; a plan has a unit, and perhaps coverage.
+        source: The source of the rows.
         attributes: The attributes that are counted.
         unit: The unit of privacy that the caller gave.
 
     Returns:
-        The limit on the rows of a person that the count enforces; None if it counts all rows.
+        The limit on the rows per person that the count enforces; None if it counts all rows.
 
     Raises:
-        BudgetError: The plan has another unit than the one that was given, nothing says how many
-            rows of a person are counted, no count keeps the unit, or the plan has coverage and the
-            source persons.
-        DomainError: A column of weights or persons is used for something else, too, or rows of a
-            person cannot be limited in each cell that the unit names.
+        BudgetError: The plan has another unit than the given one, nothing limits the rows per
+            person, no count can enforce the unit, or a plan with coverage is combined with persons.
+        DomainError: A column of weights or persons is also used for something else, or the count
+            cannot limit rows per person in each cell that the unit names.
         InputError: The source has weights and persons.
     """
     person = list_person_columns(source)
-    if getattr(wanted, "coverage", None) is not None:
-        _check_coverage(person)
+    if person and getattr(wanted, "coverage", None) is not None:
+        raise BudgetError(
+            "the plan's coverage counts the rows in no table, but person does not limit these "
+            "rows. Leave out person, or design without coverage."
+        )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
     check_person(person, attributes)
@@ -85,20 +90,20 @@ def check_person(person: Sequence[str], used: Container[str]) -> None:
 
 
 def choose_limit(unit: Unit | None) -> AddRemove | None:
-    """Choose the limit on the records of a person that a count enforces.
+    """Choose the limit on the records per person that a count enforces.
 
     Args:
         unit: The unit of privacy; None if all records are counted.
 
     Returns:
-        The limit. One record of each person is kept where neighbours replace one record.
+        The limit: one record per person if neighbours replace one record.
 
     Raises:
-        BudgetError: A record that is replaced keeps the values of some attributes.
+        BudgetError: A replaced record keeps the values of some attributes.
     """
     if isinstance(unit, ReplaceOne) and unit.within:
-        # The row that is kept may be at other values after another row of the person was replaced,
-        # and a release has the numbers of kept rows at these values without noise.
+        # Replacing one row of a person may make the count keep another row, with other values of
+        # these attributes, and a release has the numbers of kept rows per value without noise.
         raise BudgetError(
             f"counting with person does not fit the unit of privacy ({unit}), because all values "
             "of a person's rows decide which of them are counted. Count without person, or design "
@@ -110,16 +115,16 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
 def _find_limit(
     planned: Unit | None, unit: Unit | None, person: str | Sequence[str] | None
 ) -> AddRemove | None:
-    """Find the limit on the rows of a person that a count enforces; None if it counts all rows.
+    """Find the limit on the rows per person that a count enforces; None if it counts all rows.
 
     Args:
-        planned: The unit of privacy of a plan; None where a workload or tables are counted.
+        planned: The unit of privacy of a plan; None for a workload or tables.
         unit: The unit of privacy that the caller gave.
         person: The columns that identify persons.
 
     Raises:
-        BudgetError: The plan has another unit than the one that was given, nothing says how many
-            rows of a person are counted, or no count keeps the unit.
+        BudgetError: The plan has another unit than the given one, nothing limits the rows per
+            person, or no count can enforce the unit.
     """
     if planned is not None and unit not in (None, planned):
         raise BudgetError(f"the plan has another unit of privacy ({planned}). Leave out unit.")
@@ -139,25 +144,16 @@ def _find_limit(
     return choose_limit(chosen)
 
 
-def _check_coverage(person: Sequence[str]) -> None:
-    """Raise BudgetError if rows in no table are to be counted, and their persons limited."""
-    if person:
-        raise BudgetError(
-            "the plan's coverage counts the rows in no table, but person does not limit these "
-            "rows. Leave out person, or design without coverage."
-        )
-
-
 def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute]) -> None:
-    """Check that rows of a person can be limited in each cell that the unit names.
+    """Check that a count can limit the rows per person in each cell that the unit names.
 
     Args:
-        limit: The limit on the rows of a person.
+        limit: The limit on the rows per person.
         attributes: The attributes that are counted.
 
     Raises:
-        DomainError: The limit is for each cell of an attribute that is not counted or a measure,
-            or for each cell of all where measures divide records between cells.
+        DomainError: The limit is per cell of a measure or of an attribute that is not counted, or
+            rows must be distinct although a measure divides them between cells.
     """
     measures = [name for name, one in attributes.items() if is_measure(one)]
     if limit.distinct and measures:

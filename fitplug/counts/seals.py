@@ -1,8 +1,8 @@
-"""Seals: commitments that tell one count from every other without telling what was counted.
+"""Seals: commitments that identify a count without revealing anything about it.
 
 A seal is SHA-256 over a secret random nonce, a description of the count and the exact counts.
-Nobody can find other counts with the same seal, so two tables with one seal are from one count. The
-seal may be published, for instance in a ledger: a guess of the counts cannot be tested against it
+Nobody can find other counts with the same seal, so tables with equal seals are from one count. The
+seal may be published, for instance in a ledger: nobody can test a guess of the counts against it
 without the 256 random bits of the nonce. A digest of the counts alone would allow that test.
 """
 
@@ -32,11 +32,11 @@ def seal_counts(
     description: Mapping[str, Any],
     counts: Mapping[tuple[str, ...], IntArray],
 ) -> str:
-    """Compute the seal of counts. It does not depend on the machine, nor on the tables' order.
+    """Compute the seal of counts, which depends neither on the machine nor on the tables' order.
 
     Args:
         nonce: NONCE_BYTES bytes, as secret as the counts.
-        description: What is said about all counts, in types that JSON has.
+        description: The description of the count, in types that JSON has.
         counts: The table over each set of attributes.
 
     Returns:
@@ -46,7 +46,7 @@ def seal_counts(
     shapes = [[list(names), list(counts[names].shape)] for names in keys]
     header = json.dumps({"said": description, "tables": shapes}, sort_keys=True).encode()
     commitment = hashlib.sha256(nonce)
-    # The length comes first, so that no part of the header can be read as counts, nor the reverse.
+    # The length comes first, so that no header can be read as counts, or counts as a header.
     commitment.update(len(header).to_bytes(8, "little") + header)
     for names in keys:
         commitment.update(np.ascontiguousarray(counts[names], dtype="<i8").data)
@@ -54,7 +54,7 @@ def seal_counts(
 
 
 def seal_slab(nonce: bytes, slab: int, counts: IntArray) -> str:
-    """Compute the seal of the counts of a slab, which a process makes that holds nothing else.
+    """Compute the seal of one slab of counts, in a process that has no other slab.
 
     Args:
         nonce: NONCE_BYTES bytes, as secret as the counts.
@@ -70,11 +70,11 @@ def seal_slab(nonce: bytes, slab: int, counts: IntArray) -> str:
 
 
 def seal_slabs(nonce: bytes, description: Mapping[str, Any], seals: Sequence[str]) -> str:
-    """Compute the seal of counts in slabs from the seals of all of them.
+    """Compute the seal of counts in slabs from the seals of all slabs.
 
     Args:
         nonce: The nonce of the slabs.
-        description: What is said about all counts, in types that JSON has.
+        description: The description of the count, in types that JSON has.
         seals: The seal of each slab.
 
     Returns:

@@ -213,7 +213,7 @@ def describe_source_rows(source: Source) -> str | None:
 
 
 def name_person(columns: Sequence[str]) -> str:
-    """Name the columns that identify persons, for sentences, such as "'household' and 'line'"."""
+    """Name the columns that identify persons in a sentence, such as "'household' and 'line'"."""
     return " and ".join(map(repr, columns))
 
 
@@ -221,7 +221,7 @@ def _read_person(person: Any) -> str | tuple[str, ...] | None:
     """Return the column that identifies persons, or the columns, without a list around one.
 
     Raises:
-        DomainError: A name is none, or there twice.
+        DomainError: A name is not a column name, or is listed twice.
     """
     if person is None:
         return None
@@ -239,7 +239,7 @@ def _read_person(person: Any) -> str | tuple[str, ...] | None:
 
 
 def _describe_path(path: Any) -> str:
-    """Describe a path without passwords, and what another library holds by its type alone."""
+    """Describe a path without passwords, and an object of another library only by its type."""
     if isinstance(path, (str, PathLike)):
         return repr(redact_url(fspath(path)))
     if isinstance(path, (DeltaTable, IcebergTable, DatabaseTable)):
@@ -253,7 +253,7 @@ def _describe_path(path: Any) -> str:
 
 
 def _is_zone(name: object) -> bool:
-    """Return whether there is a time zone of this name."""
+    """Return whether there is a time zone with this name."""
     try:
         return isinstance(name, str) and bool(ZoneInfo(name))
     except (ValueError, OSError, ZoneInfoNotFoundError):

@@ -128,7 +128,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     @property
     def nonce(self) -> bytes:
         """The secret that hides the counts in `seal`. It is as confidential as the counts, because
-        anyone who has it can test guesses of the counts against the seal.
+        anyone with the nonce can test guesses of the counts against the seal.
         """
         return self._nonce
 
@@ -224,7 +224,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             tables: The attribute sets to count.
             records: The number of rows.
             weights: How many times each row counts (rows,), if not once.
-            rows: How rows were understood, as for `Tables`.
+            rows: How rows were weighted and filtered, in words, as for `Tables`.
 
         Raises:
             TablesError: If the rows count more than 2**53 times.
@@ -241,7 +241,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             inside &= codes[name] != OUTSIDE
         outside = OutsideCounts.from_codes(domain, codes, tuple(used), weights)
         row_weights = None if weights is None else weights[inside]
-        # Before they are added up as integers, and in floating point, which cannot wrap.
+        # Checked before integers are added up, in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
                 "the rows count more than 2**53 times, and integers would overflow. "
@@ -299,7 +299,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         return marginal.transpose([left.index(n) for n in names])
 
     def _find_table(self, names: AttributeSet) -> AttributeSet | None:
-        """Find a table that has these attributes: the one that has no others, if there is one."""
+        """Find a table with these attributes, if possible with no others."""
         if all(name in self.domain for name in names):
             canonical = self.domain.ordered(names)
             if canonical in self._counts:
@@ -327,7 +327,7 @@ def _count_table(
     n: int,
     weights: Counts | None,
 ) -> Counts:
-    """Count rows in the cells of a table; with measures, their shares.
+    """Count the rows in the cells of a table, or their shares if it has measures.
 
     Args:
         domain: The domain.

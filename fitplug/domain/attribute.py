@@ -1,10 +1,10 @@
 """Attributes: the protocol that every kind of attribute follows.
 
-An attribute divides values into cells. Null, and every value outside the domain, has no cell (code
+An attribute divides values into cells. Null and every value outside the domain have no cell (code
 -1), unless the attribute has `other`: then one more cell, the last, takes all of them.
 
-A new kind of attribute is a subclass of `Attribute`, which users see, and one of `Codec`, which the
-rooms ask and which names the kind.
+A new kind of attribute is a subclass of `Attribute`, which users see, and a subclass of `Codec`,
+which names that kind and which the rest of fitplug uses.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Attribute(ABC):
     """One attribute of a domain: its cells, and the values that they stand for.
 
     Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
-    equal and have the same hash. They hold what a user gave and may ask for. What the rooms of
-    fitplug ask is in their codec.
+    equal and have the same hash. They have what users give and read. Everything else that fitplug
+    needs is in their codec.
 
     Attributes:
         other: Label of the last cell, which takes null and all values that have no cell, or None.
@@ -46,7 +46,7 @@ class Attribute(ABC):
     @property
     @abstractmethod
     def values(self) -> Sequence[Any]:
-        """What a column of a table shows for each cell that stands for values, without `other`."""
+        """The value that a column of a table shows for each cell except `other`."""
 
     @property
     def size(self) -> int:
@@ -74,27 +74,27 @@ class Attribute(ABC):
             raise DomainError(f"other = {self.other!r} must be a string that is not a value")
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is computed from the fields takes more room than they do, and is computed again.
+        # Only the fields: values computed from them take more room, and are recomputed.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
 def get_codec(attribute: Attribute) -> Codec:
-    """Return what the rooms of fitplug ask of an attribute; it is made once per attribute."""
+    """Return the codec of an attribute, which is made once per attribute."""
     return attribute._codec
 
 
 class Codec(ABC):
     """Encodes the values of an attribute as cells, and names cells by values.
 
-    The methods are what the rooms of fitplug ask of an attribute; none of them asks for its kind.
+    The rest of fitplug works with these methods, whatever the kind of the attribute.
 
     Attributes:
         attribute: The attribute.
         other: See `Attribute`.
-        spec_form: How a spec file writes attributes of this kind.
-        is_ordered: Whether neighbouring cells hold neighbouring values, so that sums over
-            neighbours are of use. Categories are not ordered, although ranges may name them.
-        is_half_open: Whether ranges and comparisons name edges between cells rather than cells.
+        spec_form: The form of attributes of this kind in a spec file.
+        is_ordered: Whether adjacent cells have adjacent values, so that sums over adjacent cells
+            are useful. Categories are not ordered, although ranges may name them.
+        is_half_open: Whether ranges and comparisons name edges between cells instead of cells.
             The upper edge of a range is then outside it.
     """
 
@@ -118,12 +118,12 @@ class Codec(ABC):
 
     @property
     def values(self) -> Sequence[Any]:
-        """What a column of a table shows for each cell that stands for values, (value_count,)."""
+        """The value that a column of a table shows for each cell except `other`, (value_count,)."""
         return self.attribute.values
 
     @property
     def value_count(self) -> int:
-        """Number of cells that stand for values: all cells but that of `other`."""
+        """Number of cells except `other`."""
         return self.attribute._value_count
 
     @property
@@ -153,30 +153,30 @@ class Codec(ABC):
 
     @property
     def shares(self) -> int:
-        """Number of shares that a record is divided into: 1, except those of measures, whose
-        records are divided between cells.
+        """Number of shares into which a record is divided: 1, except for measures, which divide
+        records between cells.
         """
         return 1
 
     @property
     def quantities(self) -> Mapping[str, FloatArray]:
-        """What queries may ask of a measure, and its coefficient for each cell (size,), by name.
-        Other attributes have none.
+        """The quantities that queries may ask of a measure, by name, with a coefficient for each
+        cell (size,). Other attributes have none.
         """
         return {}
 
     @property
     def rule(self) -> str:
-        """What counting does to a value before it counts it, as a sentence without its subject;
-        empty if cells stand for values as they are.
+        """The rule by which a value is changed before it is counted, as a sentence without its
+        subject; empty if values are counted as they are.
         """
         return ""
 
     @property
     def integer_span(self) -> tuple[int, int] | None:
         """Integers (low, high) such that every integer below `low` has the code of `low`, and
-        every integer above `high` the code of `high`. None if there are no such integers. Integers
-        are what `codes_of_numbers` takes, for instance days for dates.
+        every integer above `high` the code of `high`; None if there are none. The integers are in
+        the unit of `codes_of_numbers`, for instance days for dates.
         """
         return None
 
@@ -188,10 +188,10 @@ class Codec(ABC):
             values: Values of `value_type` and nulls, shape (n,).
 
         Returns:
-            The cells (n,), `null_code` for null and for values that have none.
+            The cells (n,), `null_code` for null and for values without a cell.
 
         Raises:
-            DataError: If a value has another type. The message names types and no value.
+            DataError: If a value has another type. The message names only types.
         """
 
     def codes_of_numbers(self, numbers: AnyArray) -> Codes:
@@ -201,7 +201,7 @@ class Codec(ABC):
             numbers: Numbers or booleans, shape (n,); for dates, days since 1970-01-01.
 
         Returns:
-            The cells (n,), `null_code` for numbers that have none.
+            The cells (n,), `null_code` for numbers without a cell.
         """
         return self.codes(numbers)
 
@@ -214,7 +214,7 @@ class Codec(ABC):
 
         Returns:
             The cell of the value, or the cell that starts at the edge; `value_count` for the last
-            edge. None if there is no such value or edge, also for `other`.
+            edge. None for `other`, and if there is no such value or edge.
         """
 
     def find_cell(self, value: Any) -> int | None:
@@ -240,18 +240,18 @@ class Codec(ABC):
         """Convert the text of an expression to the value that it spells, as `find_end` takes it.
 
         Args:
-            text: What stands after a comparison, such as the 18 of `age < 18`.
+            text: The text after a comparison, such as the 18 of `age < 18`.
 
         Returns:
-            The value, or None if the text spells no value of this kind.
+            The value, or None if the text does not spell a value of this kind.
         """
         return text
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
-        """Suggest a value that exists, after one that does not.
+        """Suggest a value in place of an unknown one.
 
         Args:
-            value: The value that the attribute does not have.
+            value: The unknown value.
             end: Whether it was an end of a range or comparison.
 
         Returns:
@@ -274,8 +274,8 @@ class Codec(ABC):
     def digest(self) -> str:
         """The SHA-256, in hex, of the attribute's public description, without its name.
 
-        Equal attributes have one digest. Attributes whose digests differ may divide values into
-        other cells, even if they have the same name and number of cells.
+        Equal attributes have the same digest. Attributes with different digests may have different
+        cells, even if they have the same name and number of cells.
         """
         spec = json.dumps(_write_integers(self.spec()), ensure_ascii=True)
         return hashlib.sha256(spec.encode()).hexdigest()
@@ -287,7 +287,7 @@ class Codec(ABC):
         return named[0], named[-1]
 
     def column_values(self) -> Sequence[Any]:
-        """List what a column of a table shows for each cell.
+        """List the values that a column of a table shows for each cell.
 
         Returns:
             The values themselves for integers and booleans, if there is no `other`, so that the
@@ -296,7 +296,7 @@ class Codec(ABC):
         return self.values if self.other is None else self.labels
 
     def label_runs(self, intervals: IntArray) -> list[str]:
-        """Name runs of neighbouring cells.
+        """Name runs of adjacent cells.
 
         Args:
             intervals: First and last cell of each run, shape (n, 2).
@@ -313,7 +313,7 @@ class Codec(ABC):
         return named
 
     def _label_run(self, first: int, last: int) -> str:
-        """Name a run of neighbouring cells that stand for values."""
+        """Name a run of adjacent cells without `other`."""
         values = self.values
         return f"{values[first]}" if first == last else f"{values[first]}..{values[last]}"
 
@@ -340,7 +340,7 @@ class Codec(ABC):
         return tuple(map(str, self.named_at(level)))
 
     def named_at(self, level: str) -> tuple[Category, ...]:
-        """List what a column of a table shows for each node of a level, shape (nodes,).
+        """List the values that a column of a table shows for each node of a level, shape (nodes,).
 
         Args:
             level: One of `levels`.
@@ -351,12 +351,12 @@ class Codec(ABC):
         raise make_level_error(level, self.levels)
 
     def named_between(self, level: str, start: int, stop: int) -> list[Any]:
-        """List what a column of a table shows for the nodes of a level from `start` to `stop`."""
+        """List the values that a column shows for the nodes `start` to `stop` - 1 of a level."""
         return list(self.named_at(level)[start:stop])
 
     @abstractmethod
     def remedy(self, names: str) -> str:
-        """Say what gives the attribute fewer cells.
+        """Name a change that gives the attribute fewer cells.
 
         Args:
             names: The attribute's name, or a list of names of attributes with the same remedy.
@@ -367,7 +367,7 @@ class Codec(ABC):
 
     @abstractmethod
     def spec(self) -> Any:
-        """Describe the attribute as a spec file writes it; plans and their digests hold this."""
+        """Describe the attribute as in a spec file; plans and their digests contain this."""
 
     def _spec_of_other(self) -> dict[str, str]:
         return {} if self.other is None else {"other": self.other}
@@ -382,10 +382,10 @@ class Codec(ABC):
         """Make the attribute that a table of a spec file describes.
 
         Args:
-            spec: A table that has the keys which `spec_form` requires, and no unknown key.
+            spec: A table with the keys that `spec_form` requires and no unknown key.
 
         Raises:
-            DomainError: If the table describes no attribute.
+            DomainError: If the table does not describe an attribute.
         """
 
 
@@ -399,7 +399,7 @@ def make_level_error(level: str, levels: Sequence[str]) -> DomainError:
 
 
 def suggest_name(value: Any, names: Sequence[str]) -> str:
-    """Name what is nearest to `value` among `names`, or the first of them if nothing is near."""
+    """Suggest the nearest of `names` to `value`, or list the first of them if none is near."""
     hint = suggest_nearest(str(value), names)
     if hint.startswith("Known") and len(names) > _MOST_NAMES:
         shown = ", ".join(map(quote, names[:_MOST_NAMES]))
@@ -408,7 +408,7 @@ def suggest_name(value: Any, names: Sequence[str]) -> str:
 
 
 def _write_integers(spec: Any) -> Any:
-    """Write whole floats as integers, as 1.0 and 1 make equal attributes."""
+    """Write whole floats as integers, because 1.0 and 1 make equal attributes."""
     if isinstance(spec, Mapping):
         return {key: _write_integers(value) for key, value in spec.items()}
     if isinstance(spec, list | tuple):

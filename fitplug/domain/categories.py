@@ -70,7 +70,7 @@ class Categories(Attribute):
         self._check_other()
 
     def _set_values(self, values: LabelArray, other: str | None = None) -> None:
-        """Set the fields to values that were checked."""
+        """Set the fields to checked values."""
         object.__setattr__(self, "_value_array", values)
         object.__setattr__(self, "other", other)
 
@@ -88,7 +88,7 @@ class Categories(Attribute):
         return hash((type(self).__name__, self.other, self._checksum, self._describe_rest()))
 
     def _describe_rest(self) -> Any:
-        """Describe what a kind of categories has besides values and `other`, to compare two."""
+        """Describe what a kind of categories has besides values and `other`, for comparisons."""
         return None
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Categories(Attribute):
 
 
 class CategoriesCodec(Codec, kind=Categories):
-    """What the rooms of fitplug ask of `Categories`."""
+    """The codec of `Categories`."""
 
     attribute: Categories
     spec_form: ClassVar[SpecForm] = SpecForm(
@@ -158,11 +158,10 @@ class CategoriesCodec(Codec, kind=Categories):
         return self._find(widen_to_int64(array).ravel()).reshape(array.shape)
 
     def codes_of_texts(self, texts: Texts) -> Codes:
-        """Compute the codes of texts as files hold them, if the values are strings.
+        """Compute the codes of a file's texts, if the values are strings.
 
         Args:
-            texts: Bytes of n texts. If they are not UTF-8, they are a value like any other that the
-                domain does not have.
+            texts: Bytes of n texts. Bytes that are not UTF-8 are values outside the domain.
 
         Returns:
             The cells (n,), as `codes` returns them.
@@ -210,7 +209,7 @@ class CategoriesCodec(Codec, kind=Categories):
 
     def _find_objects(self, values: Sequence[Any]) -> Codes:
         """Find the codes (n,) of values (n,), n > 0, of the attribute's own type."""
-        if self.value_type is int:  # integers beyond 62 bits are no categories
+        if self.value_type is int:  # integers beyond 62 bits are never categories
             values = [max(-(2**62), min(value, 2**62)) for value in values]
         return self._find(make_label_array(values))
 
@@ -231,7 +230,7 @@ class CategoriesCodec(Codec, kind=Categories):
         return text
 
     def remedy(self, names: str) -> str:
-        """Say that fewer categories are fewer cells."""
+        """Suggest fewer categories."""
         return f"fewer categories of {names}"
 
     def spec(self) -> Any:
@@ -301,7 +300,7 @@ class CodePrefix(Categories):
 
 
 class CodePrefixCodec(CategoriesCodec, kind=CodePrefix):
-    """What the rooms of fitplug ask of `CodePrefix`."""
+    """The codec of `CodePrefix`."""
 
     attribute: CodePrefix
     spec_form: ClassVar[SpecForm] = SpecForm(
@@ -330,13 +329,13 @@ class CodePrefixCodec(CategoriesCodec, kind=CodePrefix):
         return super().codes(cut)
 
     def codes_of_texts(self, texts: Texts) -> Codes:
-        """Compute the codes of texts as files hold them, by their first characters."""
-        if not texts.is_valid:  # characters of damaged texts cannot be told from their bytes
+        """Compute the codes of a file's texts by their first characters."""
+        if not texts.is_valid:  # bytes that are not UTF-8 have no characters to count
             return self.codes(np.array([*texts.tolist("surrogateescape"), None], dtype=object)[:-1])
         return super().codes_of_texts(texts.cut_prefixes(self.attribute.length))
 
     def remedy(self, names: str) -> str:
-        """Say that shorter prefixes are fewer, as long as there are shorter ones."""
+        """Suggest shorter prefixes, or fewer if there are no shorter ones."""
         return f"{'shorter' if self.attribute.length > 1 else 'fewer'} prefixes of {names}"
 
     def spec(self) -> Any:

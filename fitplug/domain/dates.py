@@ -1,6 +1,7 @@
 """Dates: an ordered cell for each day, week, month, quarter or year of a part of the calendar.
 
-A period is an integer: the days, weeks, months, quarters or years from that of 1970-01-01 on.
+A period is an integer: the number of days, weeks, months, quarters or years since that of
+1970-01-01.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from fitplug.errors import DataError, DomainError, suggest_nearest
 from fitplug.numeric import AnyArray, IntArray, frozen_property
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
-"""How many months a period has, where it consists of months."""
+"""The number of months of each period that consists of months."""
 
 _DAYS = {"day": 1, "week": 7}
-"""How many days any other period has."""
+"""The number of days of each other period."""
 
 _PERIODS = ("day", "week", "month", "quarter", "year")
 
@@ -51,7 +52,7 @@ _LABELS = {
     "quarter": re.compile(r"([0-9]{4})[- ]?Q([1-4])"),
     "year": re.compile(r"([0-9]{4})"),
 }
-"""How text names a period. The label of a day is the day itself."""
+"""The text that names a period. The label of a day is the day itself."""
 
 _EXAMPLES = {"week": "2020-W53", "month": "2020-12", "quarter": "2020-Q4", "year": "2020"}
 
@@ -139,7 +140,7 @@ class Dates(Attribute):
 
 
 class DatesCodec(Codec, kind=Dates):
-    """What the rooms of fitplug ask of `Dates`."""
+    """The codec of `Dates`."""
 
     attribute: Dates
     spec_form: ClassVar[SpecForm] = SpecForm(
@@ -172,16 +173,16 @@ class DatesCodec(Codec, kind=Dates):
 
         Args:
             values: Dates, times without a zone, text and nulls, shape (n,). Numbers are refused,
-                as none of them should become a date silently.
+                so that none silently becomes a date.
 
         Returns:
-            The cells (n,), `null_code` for other days, for text that is no date and for null.
+            The cells (n,), `null_code` for other days, for text that is not a date and for null.
 
         Raises:
-            DataError: If a value has another type, or is a time of a zone.
+            DataError: If a value has another type, or is a time with a zone.
         """
         if isinstance(values, (list, tuple)):
-            # NumPy would convert times of several units to the finest, in which far ones wrap.
+            # NumPy would convert times of several units to the finest, in which distant ones wrap.
             values = np.array([*values, None], dtype=object)[:-1]
         array = np.asarray(values)
         if not array.size:
@@ -257,15 +258,15 @@ class DatesCodec(Codec, kind=Dates):
         return cells
 
     def find_end(self, value: Any) -> int | None:
-        """Find the cell of a label; also of a date if cells are days, of an integer if years."""
+        """Find the cell of a label, of a date if cells are days, or of an integer if years."""
         return self._cell_of.get(value) if type(value) in (str, int, datetime.date) else None
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
-        """Name the first and the last period: a date near another one is seldom meant by it."""
+        """Name the first and the last period: the nearest date is seldom the intended one."""
         return f"Its values are {self.values[0]} to {self.values[-1]}."
 
     def remedy(self, names: str) -> str:
-        """Say that longer periods are fewer, as long as there are longer ones."""
+        """Suggest longer periods, or fewer years if there are no longer ones."""
         coarser = _COARSER.get(self.attribute.by)
         return f"{names} by {coarser}" if coarser else f"fewer years of {names}"
 
@@ -285,7 +286,7 @@ class DatesCodec(Codec, kind=Dates):
 
 
 def _list_periods(dates: Dates) -> IntArray:
-    """List the periods of a domain, in their order."""
+    """List the periods of an attribute, in order."""
     ends = [dates.first.toordinal() - EPOCH, dates.last.toordinal() - EPOCH]
     first, last = _find_periods(np.array(ends), dates.by)
     return np.arange(first, last + 1)

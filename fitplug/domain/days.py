@@ -1,8 +1,8 @@
 """Days: counted from 1970-01-01, by one rule for records in memory and in files.
 
-Days lie in the years 1 to 9999, those of Python's calendar, which is the proleptic Gregorian one. A
-time of another year has no day, so it is outside of every domain: it neither wraps nor becomes a
-day that exists. The least integer of 64 bits is not a time either, as NumPy and pandas call it NaT.
+Days lie in the years 1 to 9999 of Python's calendar, the proleptic Gregorian one. A time of another
+year has no day, so it is outside every domain: it neither wraps nor becomes an existing day. The
+least 64-bit integer is not a time either: it is NaT in NumPy and pandas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_DAY = _FIRST - 1
 _TICKS_A_DAY = {"D": 1, "h": 24, "m": 1440} | {
     unit: 86_400 * 10**digits for unit, digits in (("s", 0), ("ms", 3), ("us", 6), ("ns", 9))
 }
-"""How many units of time a day has, by their names in NumPy, Arrow and Polars."""
+"""The number of units of time in a day, by their names in NumPy, Arrow and Polars."""
 
 _NOT_A_TIME = -(2**63)
 _MOST_STEP = 100  # NumPy's types may count, for example, in steps of 25 seconds
@@ -39,20 +39,21 @@ _WRITTEN_TIME = re.compile(
     r"(?::(?P<seconds>[0-5][0-9])(?:\.[0-9]+)?)?(?: ?[AP]M)?"
     r"(?: ?(?P<offset>Z|UTC|[+-][0-9]{2}(?::?[0-5][0-9](?::?[0-5][0-9])?)?))?)?"
 )
-"""A day, or a time of it, as ISO 8601, databases and spreadsheets write it, with an offset or not.
+"""A day, or a time of day, in the forms of ISO 8601, databases and spreadsheets, with or without an
+offset.
 
-The year comes first or last. Behind points the day is always the first number. Of 1/2/2020, only
-who wrote it knows which number is the day, so one of FORMATS must be declared.
+The year comes first or last. In dates with points and the year last, the day is the first number.
+In 1/2/2020, only the writer knows which number is the day, so one of FORMATS must be declared.
 """
 
 FORMATS = ("m/d/y", "d/m/y")
 """The order of numbers in dates such as 1/2/2020 or 1-2-2020."""
 
 BLANKS = " \t"
-"""What around the text of a number or a date means nothing."""
+"""Characters around the text of a number or a date that are ignored."""
 
 NULLS = ("NA", "N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "NaT", ".")
-"""How programs write null as text."""
+"""Texts that programs write for null."""
 
 
 def find_days(ticks: IntArray, unit: str, step: int = 1) -> tuple[IntArray, BoolArray]:
@@ -61,22 +62,22 @@ def find_days(ticks: IntArray, unit: str, step: int = 1) -> tuple[IntArray, Bool
     Args:
         ticks: Times since 1970-01-01, shape (n,).
         unit: The unit of the times, one that `has_days` allows.
-        step: How many units a tick is.
+        step: The number of units per tick.
 
     Returns:
-        Days since 1970-01-01 (n,), and whether each time has a day (n,). Where it has none, the day
-        means nothing.
+        Days since 1970-01-01 (n,), and whether each time has a day (n,). The day of a time without
+        one is meaningless.
     """
     shared = math.gcd(step, _TICKS_A_DAY[unit])
     step, a_day = step // shared, _TICKS_A_DAY[unit] // shared
-    # What is clipped is beyond all days, and products of what remains fit into 64 bits.
+    # Clipped times are beyond all days, and the products below fit into 64 bits.
     most = min((_LAST + 2) * a_day // step + 1, (2**63 - 1) // step)
     days = np.clip(ticks, -most, most) * np.int64(step) // np.int64(a_day)
     return days, (ticks != _NOT_A_TIME) & (days >= _FIRST) & (days <= _LAST)
 
 
 def has_days(unit: str, step: int = 1) -> bool:
-    """Return whether times in a unit of NumPy, of so many units a tick, have days."""
+    """Return whether times in a unit of NumPy, with `step` units per tick, have days."""
     return unit in _TICKS_A_DAY and step <= _MOST_STEP
 
 
@@ -84,7 +85,7 @@ def find_day(value: Any) -> int | None:
     """Find the day of a date, or of a time without a zone, of Python, pandas or NumPy.
 
     Returns:
-        Days since 1970-01-01. None for a year that Python's calendar does not have.
+        Days since 1970-01-01; None for a year outside Python's calendar.
 
     Raises:
         TypeError: The value is something else, or its day depends on a zone.
@@ -118,11 +119,11 @@ def parse_day(text: str, date_format: str | None = None) -> int | None:
 
     Args:
         text: A date, 2020-12-31, or a time of a day, 2020-12-31T23:59:59.5. A time with an offset,
-            such as 2020-12-31T23:59Z, shows the day that it names, on clocks with this offset.
-            Dates may also be 2020/12/31, 2020.12.31 or 31.12.2020, each without leading zeros.
-            Blanks around it mean nothing.
-        date_format: One of FORMATS, which 12/31/2020 or 31/12/2020 needs; None if dates that begin
-            with a day or month have points.
+            such as 2020-12-31T23:59Z, shows the day on a clock with this offset. Dates may also be
+            2020/12/31, 2020.12.31 or 31.12.2020, with or without leading zeros. Blanks around it
+            are ignored.
+        date_format: One of FORMATS, to read 12/31/2020 or 31/12/2020; with None, dates that begin
+            with a day or month must have points.
 
     Returns:
         Days since 1970-01-01, or None if the text has another form or names no day.

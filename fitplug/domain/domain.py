@@ -1,4 +1,4 @@
-"""Domains: which attributes there are, which cells each has, and what is said about them to people.
+"""Domains: named attributes with their cells, and descriptions of them for people.
 
 Domains are public. They are never read from records.
 """
@@ -19,7 +19,7 @@ from fitplug.domain.encoder import OUTSIDE
 from fitplug.errors import DomainError, suggest_nearest
 
 _KINDS_GROUP = "fitplug.attributes"
-"""The entry points by which other packages name the modules of their kinds of attributes."""
+"""The group of entry points in which other packages name the modules of their attribute kinds."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -83,7 +83,7 @@ class Domain:
         )
 
     def _check_labels(self, name: str) -> None:
-        """Raise DomainError unless an attribute's labels are texts, each of one of its values."""
+        """Raise DomainError unless each label of an attribute is a text and belongs to a value."""
         column = name_label_column(name)
         if column in self:
             raise DomainError(
@@ -107,7 +107,7 @@ class Domain:
 
     @cached_property
     def _labelled_kinds(self) -> frozenset[tuple[str, str]]:
-        """The attributes with labels, with the kinds of queries whose rows have some."""
+        """Pairs of an attribute and a kind of query whose rows have labels."""
         kinds = {
             (name, kind)
             for name in self.value_labels
@@ -189,12 +189,12 @@ class Domain:
         """Make the domain that the [domain] table of a spec file describes.
 
         Args:
-            spec: What describes each attribute, by its name; or the attribute itself. Categories
+            spec: The description of each attribute, or the attribute itself, by name. Categories
                 may be a table of values and their labels.
             value_labels: Further labels of values; see `Domain`.
 
         Raises:
-            DomainError: If an entry describes no attribute.
+            DomainError: If an entry does not describe an attribute.
 
         Example:
             >>> fp.Domain.from_spec({"sex": ["1", "2"], "age": {"integers": [0, 3]}}) == domain
@@ -219,12 +219,12 @@ def label_values(domain: Domain, name: str, kind: str, values: Sequence[Any]) ->
     Args:
         domain: The domain.
         name: The name of an attribute.
-        kind: What the query asks of it: "identity", or a level of a tree.
+        kind: The kind of the query on it: "identity", or a level of a tree.
         values: Values or nodes, shape (n,).
 
     Returns:
-        The labels (n,), with the value itself where there is none; None if no row of such a
-        query has a label.
+        The labels (n,), with the value itself if it has none; None if no row of such a query has a
+        label.
     """
     if (name, kind) not in domain._labelled_kinds:
         return None
@@ -233,7 +233,7 @@ def label_values(domain: Domain, name: str, kind: str, values: Sequence[Any]) ->
 
 
 def get_shape(domain: Domain, names: Iterable[str]) -> tuple[int, ...]:
-    """Look up the number of cells of each of these attributes, in the order of `names`.
+    """Look up the number of cells of each attribute, in the order of `names`.
 
     Raises:
         DomainError: An attribute is unknown.
@@ -242,16 +242,16 @@ def get_shape(domain: Domain, names: Iterable[str]) -> tuple[int, ...]:
 
 
 def count_shares(domain: Domain, names: Iterable[str]) -> int:
-    """Count the shares that a table over these attributes counts of each row: the product of the
-    `shares` of the measures among them; 1 if there is none.
+    """Count the shares per row in a table over these attributes: the product of the `shares` of the
+    measures among them, or 1 without measures.
     """
     return math.prod(get_codec(domain[name]).shares for name in names)
 
 
 def list_names_without_other(domain: Domain, names: Collection[str]) -> tuple[str, ...]:
-    """List those of the attributes that have no cell for other values and null, in their order.
+    """List the attributes without a cell for other values and null, in the domain's order.
 
-    A row with another value of one of them is left out of the tables that use it.
+    A row with such a value is left out of the tables that use the attribute.
     """
     return tuple(
         n for n in domain.names if n in names and get_codec(domain[n]).null_code == OUTSIDE
@@ -264,19 +264,19 @@ def list_measures(domain: Domain, names: Iterable[str]) -> list[str]:
 
 
 def name_label_column(name: str) -> str:
-    """Return the name of the column of a table that has the labels of an attribute's values."""
+    """Return the name of the column with the labels of an attribute's values."""
     return f"{name}_label"
 
 
 def make_attribute(given: Any) -> Attribute:
-    """Make an attribute from what a spec file says of it.
+    """Make an attribute from its description in a spec file.
 
     Args:
-        given: A list of categories, a table as the `spec_form` of a kind shows it, or an attribute,
-            which is kept.
+        given: A list of categories, a table in the `spec_form` of a kind, or an attribute, which is
+            returned as it is.
 
     Raises:
-        DomainError: If it describes no attribute.
+        DomainError: If it does not describe an attribute.
     """
     if isinstance(given, Attribute):
         return given
@@ -302,8 +302,8 @@ def make_attribute(given: Any) -> Attribute:
 
 
 def _find_codec(spec: Mapping[str, Any]) -> type[Codec] | None:
-    """Find the kind of attribute that a table of a spec file describes, among those imported."""
-    for codec in reversed(CODECS.values()):  # a table of CodePrefix has the key `categories`, too
+    """Find the imported kind of attribute that a table of a spec file describes."""
+    for codec in reversed(CODECS.values()):  # a table of CodePrefix also has the key `categories`
         if any(name in spec for name in codec.spec_form.names):
             return codec
     return None
@@ -335,7 +335,8 @@ def describe_measures(domain: Domain, names: Collection[str]) -> tuple[str, ...]
         names: Names of attributes, of which some may be measures.
 
     Returns:
-        A sentence for each measure, and what no margin of error covers; empty without measures.
+        A sentence for each measure, and one on what no margin of error covers; empty without
+        measures.
     """
     measures = [name for name in domain.ordered(tuple(names)) if get_codec(domain[name]).rule]
     if not measures:
@@ -349,18 +350,18 @@ _MOST_NAMED = 4
 
 
 def suggest_fewer_cells(domain: Domain, names: Sequence[str]) -> str:
-    """Say how attributes get fewer cells, such as "coarser bins of AGE, or a tree GEOID that ends
-    at county".
+    """Suggest how to get fewer cells, such as "coarser bins of AGE, or a tree GEOID that ends at
+    county".
 
     Args:
-        domain: The domain that has the attributes.
-        names: Attributes that have too many cells together. Only the largest few are named.
+        domain: The domain of the attributes.
+        names: Attributes that together have too many cells. Only the largest few are named.
 
     Returns:
         A list of noun phrases. Attributes with the same remedy share one.
     """
     largest = sorted(names, key=lambda name: -domain[name].size)[:_MOST_NAMED]
-    # Ordered attributes come first: to merge neighbouring values costs the least detail.
+    # Ordered attributes come first, because merging adjacent values loses the least detail.
     by_remedy: dict[str, list[str]] = {}
     for name in sorted(largest, key=lambda name: not get_codec(domain[name]).is_ordered):
         by_remedy.setdefault(get_codec(domain[name]).remedy("them"), []).append(name)

@@ -1,4 +1,4 @@
-"""Encoders: what turns the values of columns into codes, and what codes are."""
+"""Encoders: the protocol that turns the values of columns into codes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ TYPE_NAMES: dict[type, str] = {
     float: "numbers",
     datetime.date: "dates",
 }
-"""How messages call the values of each type that an attribute may expect."""
+"""The words in messages for values of each type that an attribute may expect."""
 
 MOST_NUMBER = 2**53
-"""Edges and bounds are below this, and up to it floats hold all integers."""
+"""Edges and bounds are below this, and floats hold all integers up to it."""
 
 Codes: TypeAlias = IntArray
 
 
 class Encoder(Protocol):
-    """What turns the values of a column into codes: a codec, and the weights of rows."""
+    """Turns the values of a column into codes: a codec, or the encoder of row weights."""
 
     @property
     def code_count(self) -> int:
@@ -53,11 +53,11 @@ class Encoder(Protocol):
         """Compute the codes (n,) of `values` (n,)."""
 
     def codes_of_numbers(self, numbers: AnyArray) -> Codes:
-        """Compute the codes (n,) of `numbers` (n,), as columns of files store the values."""
+        """Compute the codes (n,) of the `numbers` (n,) that a file stores for values."""
 
 
 def widen_to_int64(array: AnyArray) -> Codes:
-    """Convert integers to int64; integers that do not fit become the largest one that does."""
+    """Convert integers to int64; larger ones become the largest int64."""
     # Comparing or subtracting narrow or unsigned integers wraps silently.
     if array.dtype == np.uint64:
         return np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
@@ -80,5 +80,5 @@ def to_float(value: Any) -> float:
 
 
 def describe_wrong_type(expected: type, actual: str) -> str:
-    """Say why a column cannot be coded, without a word about its values."""
+    """Say why a column cannot be encoded, without revealing its values."""
     return f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}"

@@ -1,8 +1,7 @@
 """Hierarchies: attributes whose cells are the leaves of a tree with named levels.
 
-The cells are the leaves: records hold the codes of leaves, and a hierarchy is used as categories
-are. A query of a level has a row for each node of the level, and the row counts an interval of
-leaves.
+The cells are the leaves: records have the codes of leaves, and a hierarchy is used like categories.
+A query of a level has a row for each node of the level, and each row counts an interval of leaves.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from fitplug.errors import DomainError
 from fitplug.numeric import AnyArray, IntArray, freeze
 
 Path: TypeAlias = tuple[Category, ...]
-"""The labels of a leaf and of the nodes that it lies in, the coarsest first."""
+"""The labels of a leaf and of the nodes that contain it, the coarsest first."""
 
 MOST_LISTED = 2**18
-"""The most leaves that a spec lists one by one. Trees with more leaves are written level by level,
-which takes a tenth of the room and time. The number may never grow: a plan file with a smaller tree
-that is written level by level would be refused.
+"""The most leaves that a spec lists one by one. Larger trees are written level by level, in a tenth
+of the room and time. The number may never grow: plan files of trees above the old limit would be
+refused.
 """
 
 _MOST_SUGGESTED = 20_000
-"""The most nodes of a level among which a hint looks for the one that was meant."""
+"""The most nodes of a level in which to search for a suggestion."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -120,7 +119,7 @@ class Hierarchy(Categories):
         return made
 
     def _build(self, names: tuple[str, ...], runs: Sequence[LevelNodes], other: str | None) -> None:
-        """Set the fields to a tree with these runs of leaves, each with a path of its own."""
+        """Set the fields to the tree with these runs of leaves, all with different paths."""
         nodes = freeze(group_runs(runs))
         self._set_values(nodes[-1].labels, other)
         object.__setattr__(self, "levels", names)
@@ -159,18 +158,18 @@ class Hierarchy(Categories):
 
     @cached_property
     def leaves(self) -> tuple[Path, ...]:
-        """The path of each leaf but `other`, in the order of the cells, shape (leaves,)."""
+        """The path of each leaf except `other`, in the order of the cells, shape (leaves,)."""
         columns = [self._spread(level).tolist() for level in self.levels]
         return tuple(zip(*columns, strict=True))
 
     def _spread(self, level: str) -> LabelArray:
-        """Return the label that each leaf but `other` has on a level, (leaves,)."""
+        """Return the label of each leaf except `other` on a level, (leaves,)."""
         nodes = self._find_nodes(level)
         counts = np.diff(np.append(nodes.first, self._value_count))
         return nodes.labels.take(np.repeat(np.arange(len(counts)), counts))
 
     def _find_nodes(self, level: str) -> LevelNodes:
-        """Return the nodes of a level without `other`, or raise DomainError for another level."""
+        """Return the nodes of a level without `other`, or raise DomainError if there is none."""
         if level not in self.levels:
             raise make_level_error(level, self.levels)
         if level == self.levels[-1]:
@@ -178,7 +177,7 @@ class Hierarchy(Categories):
         return self._coarser[self.levels.index(level)]
 
     def _name(self, level: str) -> LabelArray:
-        """Return what a column of a table shows for each node of a level but `other`."""
+        """Return the value that a column of a table shows for each node except `other`."""
         if level == self.levels[-1]:  # whose labels are all different
             return self._value_array
         depth = self.levels.index(level) + 1
@@ -220,7 +219,7 @@ class Hierarchy(Categories):
         """
         if isinstance(attribute, Hierarchy):
             return attribute
-        # A prefix has no levels: the codes of records are longer than its values.
+        # CodePrefix is refused: the codes of records are longer than its values.
         if not isinstance(attribute, Categories) or type(attribute) is not Categories:
             raise DomainError("only categories and hierarchies can have levels")
         return cls.from_columns({level: attribute._value_array}, attribute.other)
@@ -251,7 +250,7 @@ class Hierarchy(Categories):
                 f"{missing[0]!r}"
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
-        # Two leaves are in one node, or one region, if their numbers are equal.
+        # Leaves in the same node, or the same region, have equal numbers.
         number = find_first_equal(regions)
         columns = [self._spread(name) for name in self.levels]
         for place in range(len(self.levels)):
@@ -268,7 +267,7 @@ class Hierarchy(Categories):
         )
 
     def _number_nodes(self, place: int) -> IntArray:
-        """Return the number of each leaf's node on a level, (leaves,); above all is one node."""
+        """Return the number of each leaf's node on a level, (leaves,); level -1 is one node."""
         if place < 0:
             return np.zeros(self._value_count, dtype=np.int64)
         first = self._find_nodes(self.levels[place]).first
@@ -277,7 +276,7 @@ class Hierarchy(Categories):
 
 
 class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
-    """What the rooms of fitplug ask of `Hierarchy`."""
+    """The codec of `Hierarchy`."""
 
     attribute: Hierarchy
     spec_form: ClassVar[SpecForm] = SpecForm(
@@ -314,7 +313,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
         return np.stack([first, np.append(first[1:], self.size) - 1], axis=1).astype(np.int64)
 
     def named_at(self, level: str) -> tuple[Category, ...]:
-        """List what a column of a table shows for each node of a level.
+        """List the values that a column of a table shows for each node of a level.
 
         Args:
             level: One of `levels`.
@@ -330,7 +329,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
         return tuple(self.named_between(level, 0, len(self.attribute._find_nodes(level).first) + 1))
 
     def named_between(self, level: str, start: int, stop: int) -> list[Any]:
-        """List what a column shows for some nodes of a level, without a text for all of them."""
+        """List the values that a column shows for some nodes of a level, without naming all."""
         count = len(self.attribute._find_nodes(level).first)
         named: list[Any] = (
             self.attribute._name(level).take(np.arange(start, min(stop, count))).tolist()
@@ -354,7 +353,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
         return suggest_name(value, list(names))
 
     def remedy(self, names: str) -> str:
-        """Say that a tree without its finest level has fewer leaves."""
+        """Suggest a tree without its finest level."""
         if len(self.levels) > 1:
             return f"a tree {names} that ends at {self.levels[-2]}"
         return f"fewer leaves of {names}"
@@ -362,8 +361,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
     def spec(self) -> Any:
         """Describe the attribute as a spec file writes it.
 
-        The leaves are listed if there are not many. Otherwise the nodes of each level are listed,
-        which `from_spec` reads, too.
+        The leaves are listed up to `MOST_LISTED`. For more, the nodes of each level are listed.
         """
         spec: dict[str, Any] = {"levels": list(self.levels)}
         if self.value_count > MOST_LISTED:
@@ -392,7 +390,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
 
 
 def _check_codes(codes: LabelArray) -> None:
-    """Raise DomainError for the code of two leaves."""
+    """Raise DomainError for a code that two leaves have."""
     if (twice := _find_repeated(codes)) is not None:
         raise DomainError(f"leaf {twice!r} is listed twice. The code of each leaf must be unique.")
 
@@ -403,6 +401,6 @@ def _count_pairs(numbers: IntArray, others: IntArray) -> int:
 
 
 def _find_repeated(labels: LabelArray) -> Any:
-    """Find the first label that was there before; None if all are different."""
+    """Find the first label that occurred before; None if all are different."""
     twice = np.flatnonzero(find_first_equal(labels) != np.arange(len(labels)))
     return labels.take(twice[:1]).tolist()[0] if len(twice) else None

@@ -1,7 +1,7 @@
-"""Label arrays: the labels of cells or nodes, as an array of integers, of truth values or of texts.
+"""Label arrays: the labels of cells or nodes, as an array of integers, truth values or texts.
 
-Equal labels are found by sorting. Texts are sorted by a hash of 64 bits; what has the same hash is
-then compared, so that no result depends on the hash.
+Equal labels are found by sorting. Texts are sorted by a hash of 64 bits; texts with equal hashes
+are then compared, so that no result depends on the hash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Keys: TypeAlias = IntArray | Words
 
 
 def make_label_array(values: Sequence[Any]) -> LabelArray:
-    """Make an array of labels, which cannot be changed.
+    """Make a read-only array of labels.
 
     Args:
         values: All str, all bool, or all int and below 2**63 in size.
@@ -39,12 +39,12 @@ def are_equal(labels: LabelArray, others: LabelArray) -> bool:
 
 
 def compute_checksum(labels: LabelArray) -> int:
-    """Compute a number that equal arrays share, and different ones hardly ever."""
+    """Compute a number that is equal for equal arrays, and almost never for different ones."""
     return hash(labels) if isinstance(labels, Texts) else hash(labels.tobytes())
 
 
 def find_changes(labels: LabelArray) -> BoolArray:
-    """Find where a label differs from that before it, shape (n,); the first one does."""
+    """Find where a label differs from the one before, shape (n,); the first counts as different."""
     changes = np.ones(len(labels), dtype=bool)
     if isinstance(labels, Texts):
         last = len(labels)
@@ -61,22 +61,22 @@ def find_first_equal(labels: LabelArray) -> IndexArray:
         labels: Shape (n,).
 
     Returns:
-        Rows (n,). A label that was not there before has its own row.
+        Rows (n,): a label's own row if it did not occur before.
     """
     keys, order = _sort(labels)
     sorted_keys = keys[order]
     starts = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1]))
     first = np.empty(len(labels), dtype=np.intp)
-    # Rows with equal keys are in their order, so that the first of a group comes first.
+    # Rows with equal keys stay in order, so the first row of a group comes first.
     first[order] = np.repeat(order[starts], np.diff(np.append(starts, len(labels))))
     return first
 
 
 def _sort(labels: LabelArray) -> tuple[Keys, IndexArray]:
-    """Sort labels by keys, which are equal where the labels are.
+    """Sort labels by keys that are equal exactly where the labels are equal.
 
     Returns:
-        The key of each label, and the order of the keys; equal keys are in the order of the rows.
+        The key of each label, and the order of the keys; rows with equal keys stay in order.
     """
     if not isinstance(labels, Texts):
         keys = labels.astype(np.int64)
@@ -92,7 +92,7 @@ def _sort(labels: LabelArray) -> tuple[Keys, IndexArray]:
 
 
 class LabelIndex:
-    """Finds the rows of labels that are all different."""
+    """An index that finds the rows of labels, which are all different."""
 
     def __init__(self, labels: LabelArray) -> None:
         """Sort the labels.
@@ -110,7 +110,7 @@ class LabelIndex:
         freeze([self._keys, self._order])
 
     def _sort_texts(self, texts: Texts) -> None:
-        """Sort texts by hashes that are all different; two texts share one for few seeds only."""
+        """Sort texts by hashes that are all different; few seeds give two texts the same hash."""
         while True:
             hashes = texts.hash_words(self._seed)
             self._order = np.argsort(hashes)
@@ -139,7 +139,7 @@ class LabelIndex:
 
     def _find_keys(self, keys: Keys) -> tuple[IndexArray, BoolArray]:
         """Find for each key the row of the nearest key not below it, and whether it is equal."""
-        # Sorted keys find their places in the cache; that is four times as fast in a large index.
+        # Searching for sorted keys uses the cache: it is four times as fast in a large index.
         order = np.argsort(keys)
         at: IndexArray = np.empty(len(keys), dtype=np.intp)
         at[order] = np.searchsorted(self._keys, keys[order])

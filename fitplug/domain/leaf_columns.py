@@ -1,7 +1,7 @@
 """Leaf columns: the labels of all leaves on each level of a tree, read from what a user gives.
 
-The usual input, lists of paths or an array of codes, is checked with a few passes that run in C.
-Only if something is wrong, a loop in Python finds what, and where.
+The usual input, lists of paths or an array of codes, is checked in a few passes that run in C. Only
+if something is wrong does a loop in Python find what is wrong and where.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fitplug.domain.texts import Texts
 from fitplug.errors import DomainError
 
 _KINDS_OF_QUERIES = ("identity", "prefix", "all_ranges", "total", "ranges", "matrix")
-"""Names that a query gives to something else than a level."""
+"""Kinds of queries that a level must not be named after."""
 
 
 def read_level_names(levels: Any) -> tuple[str, ...]:
     """Read the names of levels, or raise DomainError.
 
     Args:
-        levels: What a user gives as levels: names, or a mapping from names.
+        levels: The user's levels: names, or a mapping from names.
     """
     if isinstance(levels, str) or not isinstance(levels, (Sequence, Mapping)):
         raise DomainError(
@@ -48,14 +48,14 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
 
     Args:
         names: The names of the levels.
-        levels: What the user gave as levels: names, or a mapping to lengths of prefixes.
-        leaves: What the user gave as leaves; or `Texts`, if levels have lengths of prefixes.
+        levels: The user's levels: names, or a mapping to lengths of prefixes.
+        leaves: The user's leaves; or `Texts`, if levels have lengths of prefixes.
 
     Returns:
         The label of each leaf, for each level.
 
     Raises:
-        DomainError: If these are not leaves of such a tree.
+        DomainError: If these are not the leaves of a tree with these levels.
     """
     if isinstance(leaves, Texts) and isinstance(levels, Mapping) and len(leaves):
         return _split_codes(levels, leaves)
@@ -91,10 +91,10 @@ def name_columns(columns: Any) -> dict[Any, Any]:
 
 
 def read_columns(columns: Mapping[str, Any]) -> list[LabelArray]:
-    """Read the labels of all leaves by the names of the levels, which are valid.
+    """Read the labels of all leaves from a column for each level, whose names are valid.
 
     Raises:
-        DomainError: If the columns hold something else than labels, or not one for each leaf.
+        DomainError: If the columns are not lists of labels, or do not have one label per leaf.
     """
     read: list[Texts | list[Any]] = []
     for name, column in columns.items():
@@ -119,7 +119,7 @@ def read_columns(columns: Mapping[str, Any]) -> list[LabelArray]:
 
 
 def _list_values(column: Any) -> list[Any]:
-    """List the values of a column; raise TypeError if it is none."""
+    """List the values of a column; raise TypeError if it is not a column."""
     for name in ("tolist", "to_pylist", "to_list"):
         if hasattr(column, name):
             values = getattr(column, name)()
@@ -132,7 +132,7 @@ def _list_values(column: Any) -> list[Any]:
 
 
 def _split_paths(levels: tuple[str, ...], leaves: Sequence[Any]) -> list[list[Any]]:
-    """Split paths into columns, the labels of one level each."""
+    """Split paths into columns, one with the labels of each level."""
     kinds = set(map(type, leaves))
     if not kinds <= {list, tuple} or set(map(len, leaves)) != {len(levels)}:
         for leaf in leaves:
@@ -149,7 +149,7 @@ def _split_paths(levels: tuple[str, ...], leaves: Sequence[Any]) -> list[list[An
 
 
 def _read_columns(levels: tuple[str, ...], columns: Sequence[Any]) -> list[LabelArray]:
-    """Make arrays of columns of labels: lists, or texts."""
+    """Make arrays from columns of labels, which are lists or texts."""
     for column in columns:
         if not isinstance(column, Texts) and not set(map(type, column)) <= {str, int}:
             _refuse_label(columns)
@@ -185,7 +185,7 @@ def _make_array(level: str, labels: list[Any]) -> LabelArray:
 
 
 def _split_codes(levels: Mapping[str, Any], codes: Sequence[Any] | Texts) -> list[LabelArray]:
-    """Split codes into their prefixes of the levels' lengths, which are their paths."""
+    """Split codes into their paths: the prefixes of the levels' lengths."""
     lengths = list(levels.values())
     for length, before in zip(lengths, [0, *lengths], strict=False):
         if type(length) is not int or length <= before:

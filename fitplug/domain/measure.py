@@ -3,7 +3,7 @@
 A record with the value y of a measure from low to high counts (high - y) / (high - low) in the cell
 "low" and (y - low) / (high - low) in the cell "high". So the number of records is the sum of both
 cells, and the sum of the values is low times the first plus high times the second: both are linear
-queries. To stay within integers, tables count shares, of which each record has (high - low) / unit
+queries. To stay within integers, tables count shares: each record has (high - low) / unit shares
 (docs/theory/measures.md).
 """
 
@@ -37,7 +37,7 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray
 
 MOST_SHARES = 2**25
 """The most units between the bounds of a measure. With more, 64 bits might not hold the shares of
-all people of the earth."""
+all people on earth."""
 
 Bound: TypeAlias = int | float | datetime.date
 
@@ -105,7 +105,7 @@ class Measure(Attribute):
 
 
 class MeasureCodec(Codec, kind=Measure):
-    """What the rooms of fitplug ask of `Measure`."""
+    """The codec of `Measure`."""
 
     attribute: Measure
     spec_form: ClassVar[SpecForm] = SpecForm(
@@ -124,18 +124,18 @@ class MeasureCodec(Codec, kind=Measure):
 
     @property
     def value_type(self) -> type:
-        """Type of the values that a column must hold: dates if the bounds are dates."""
+        """Type of the values that a column must hold: dates or numbers, like the bounds."""
         return datetime.date if isinstance(self.attribute.low, datetime.date) else float
 
     @cached_property
     def shares(self) -> int:
-        """The number of units between the bounds: the shares that a record is divided into."""
+        """The number of units between the bounds: the shares into which a record is divided."""
         first, last = self.bounds
         return int((last - first) / _read_exactly(self.attribute.unit))
 
     @property
     def code_count(self) -> int:
-        """Number of codes: the value's distance from `low` in units, and one for no value."""
+        """Number of codes: one for each distance from `low` in units, and one more with `other`."""
         return self.shares + 1 + (self.other is not None)
 
     @property
@@ -145,13 +145,13 @@ class MeasureCodec(Codec, kind=Measure):
 
     @property
     def integer_span(self) -> tuple[int, int]:
-        """The integers next to both bounds, from which on all values are clamped."""
+        """The integers at or just beyond both bounds: all values beyond them are clamped."""
         first, last = self.bounds
         return math.floor(first), math.ceil(last)
 
     @property
     def quantities(self) -> Mapping[str, FloatArray]:
-        """What queries may ask: "sum", and "count" if records without a value have a cell."""
+        """The quantities that queries may ask for: "sum", and "count" with `other`."""
         first, last = map(float, self.bounds)
         if self.other is None:
             return {"sum": np.array([first, last])}
@@ -159,7 +159,7 @@ class MeasureCodec(Codec, kind=Measure):
 
     @property
     def rule(self) -> str:
-        """That values are clamped and rounded, and what becomes of records without a value."""
+        """How values are clamped and rounded, and what happens to records without a value."""
         measure, is_date = self.attribute, isinstance(self.attribute.low, datetime.date)
         low, high = (str(end) if is_date else f"{end:,}" for end in (measure.low, measure.high))
         sums = "sums are in days since 1970-01-01" if is_date else ""
@@ -206,11 +206,10 @@ class MeasureCodec(Codec, kind=Measure):
         """Compute the distances from `low`, in units, of values that a file stores as numbers.
 
         Args:
-            numbers: Integers or floats (n,); for dates, days since 1970-01-01 that `find_days`
-                found, as other days have no value.
+            numbers: Integers or floats (n,); for dates, days since 1970-01-01 from `find_days`.
 
         Returns:
-            As `codes` returns.
+            As for `codes`.
         """
         first, last = self.bounds
         unit = _read_exactly(self.attribute.unit)
@@ -251,7 +250,7 @@ class MeasureCodec(Codec, kind=Measure):
         return np.stack(cells, axis=1)
 
     def find_end(self, value: Any) -> int | None:
-        """Return None: no range or comparison of a measure is a query."""
+        """Return None: queries cannot use ranges or comparisons of a measure."""
         return None
 
     def find_value(self, value: Any) -> int | None:
@@ -259,11 +258,11 @@ class MeasureCodec(Codec, kind=Measure):
         return self.values.index(value) if value in self.values else None
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
-        """Say what queries may ask of a measure."""
+        """Name the quantity that queries may ask for."""
         return "A measure has a 'sum' and no values to select."
 
     def remedy(self, names: str) -> str:
-        """Say that a table without the measure has fewer cells."""
+        """Suggest fewer measures in one table."""
         return f"fewer measures in one table than {names}"
 
     def spec(self) -> Any:

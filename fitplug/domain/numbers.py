@@ -66,7 +66,7 @@ class Integers(Attribute):
 
 
 class IntegersCodec(Codec, kind=Integers):
-    """What the rooms of fitplug ask of `Integers`."""
+    """The codec of `Integers`."""
 
     attribute: Integers
     spec_form: ClassVar[SpecForm] = SpecForm("{ integers = [low, high] }", names=("integers",))
@@ -82,8 +82,8 @@ class IntegersCodec(Codec, kind=Integers):
         """Compute the codes of integers.
 
         Args:
-            values: Integers and nulls, shape (n,). Floats are refused, as none of them should
-                become a cell silently.
+            values: Integers and nulls, shape (n,). Floats are refused, so that none silently gets a
+                cell.
 
         Returns:
             The cells (n,), `null_code` for integers outside the range and for null.
@@ -124,11 +124,11 @@ class IntegersCodec(Codec, kind=Integers):
         return None
 
     def parse(self, text: str) -> Any:
-        """Convert decimal digits, after a minus sign or none, to an integer."""
+        """Convert decimal digits with an optional minus sign to an integer."""
         return int(text) if re.fullmatch(r"-?\d{1,20}", text) else None
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
-        """Name the two ends of the range, after an integer outside it."""
+        """Name the two ends of the range."""
         return f"Its values are {self.attribute.low} to {self.attribute.high}."
 
     @property
@@ -137,7 +137,7 @@ class IntegersCodec(Codec, kind=Integers):
         return self.attribute.low, self.attribute.high
 
     def remedy(self, names: str) -> str:
-        """Say that bins instead of integers have fewer cells."""
+        """Suggest bins in place of integers."""
         return f"coarser bins of {names}"
 
     def spec(self) -> Any:
@@ -201,7 +201,7 @@ class Bins(Attribute):
 
 
 class BinsCodec(Codec, kind=Bins):
-    """What the rooms of fitplug ask of `Bins`."""
+    """The codec of `Bins`."""
 
     attribute: Bins
     spec_form: ClassVar[SpecForm] = SpecForm("{ bins = [...] }", names=("bins",))
@@ -244,7 +244,7 @@ class BinsCodec(Codec, kind=Bins):
             )
             - 1
         )
-        # NaN sorts last, so it falls into the same "beyond the last edge" as large values.
+        # NaN sorts last, so it lies beyond the last edge, as large values do.
         inside = (cell >= 0) & (cell < self.value_count)
         return np.where(inside, cell, self.null_code).astype(np.int64)
 
@@ -253,18 +253,18 @@ class BinsCodec(Codec, kind=Bins):
         return self.attribute.edges.index(value) if value in self.attribute.edges else None
 
     def find_value(self, value: Any) -> int | None:
-        """Find the cell with a label such as "[0, 10000)"; numbers name edges and no cell."""
+        """Find the cell with a label such as "[0, 10000)"; numbers name edges, not cells."""
         return self._cell_of_label.get(value) if isinstance(value, str) else None
 
     def parse(self, text: str) -> Any:
-        """Convert text to the number that it spells, which may be an edge."""
+        """Convert text to a number, which may be an edge."""
         try:
             return float(text)
         except ValueError:
             return None
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
-        """Name the labels, or the edges that ends of ranges may be, nearest to an unknown one."""
+        """Suggest the nearest label, or the nearest edge for an end of a range."""
         return suggest_name(
             value, [f"{edge:g}" for edge in self.attribute.edges] if end else self.labels
         )
@@ -275,11 +275,11 @@ class BinsCodec(Codec, kind=Bins):
         return self.attribute.edges[0], self.attribute.edges[-1]
 
     def _label_run(self, first: int, last: int) -> str:
-        """Name a run of neighbouring cells by its outer edges, as one interval."""
+        """Name a run of adjacent cells by its outer edges, as one interval."""
         return f"[{self.attribute.edges[first]}, {self.attribute.edges[last + 1]})"
 
     def remedy(self, names: str) -> str:
-        """Say that coarser bins have fewer cells."""
+        """Suggest coarser bins."""
         return f"coarser bins of {names}"
 
     def spec(self) -> Any:

@@ -14,10 +14,10 @@ class SpecForm:
     """The keys of a table in a spec file that describes an attribute of one kind.
 
     Attributes:
-        example: The table as a message shows it.
-        names: Keys that tell this kind from the others; any of them is enough to tell.
-        required: Keys that must be there.
-        optional: Other keys that may be there, besides `other`, which every kind has.
+        example: An example of the table, for messages.
+        names: Keys that identify this kind; any of them is enough.
+        required: Required keys.
+        optional: Optional keys, besides `other`, which every kind has.
     """
 
     example: str
@@ -41,7 +41,7 @@ class SpecForm:
 
 
 def read_ends(spec: Mapping[str, Any], key: str, described: str) -> tuple[Any, Any]:
-    """Read the two ends of a range, `key = [first, last]`; `described` says what they are."""
+    """Read the two ends of a range, `key = [first, last]`, which `described` names in errors."""
     ends = spec[key]
     if not isinstance(ends, list) or len(ends) != 2:
         raise DomainError(f"{key} = {ends!r} must be two {described}")

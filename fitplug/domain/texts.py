@@ -1,7 +1,7 @@
-"""Texts: many texts in two arrays, as UTF-8 one after another.
+"""Texts: many texts in two arrays, concatenated as UTF-8.
 
-A million Python strings take 64 MB and more, and copying or comparing them takes a loop in Python.
-The arrays take what the characters take, and all operations here are operations on arrays.
+A million Python strings take 64 MB or more, and copying or comparing them takes a loop in Python.
+The arrays take only the room of the characters, and all methods here are array operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 
 _WORD = 8
 _BLOCK_ROWS = 2**17
-"""Texts that are copied at once where their lengths differ; the indices take 8 bytes a byte."""
+"""The most texts of different lengths to copy at once; their indices take 8 bytes per byte."""
 
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -32,8 +32,8 @@ class Texts:
     """Texts in a fixed order.
 
     Attributes:
-        buffer: The bytes of the texts, uint8, and 8 bytes more, which mean nothing. They allow
-            that the last word of a text is read with the 8 bytes of a machine word.
+        buffer: The bytes of the texts, uint8, and 8 unused bytes, so that the last bytes of a text
+            can be read as one 8-byte word.
         offsets: Where each text begins in the buffer, and where the last ends, int64 (n + 1,).
     """
 
@@ -47,7 +47,7 @@ class Texts:
         if joined.isascii():
             lengths = np.fromiter(map(len, texts), np.int64, len(texts))
             return cls.from_lengths(joined.encode("ascii"), lengths)
-        # Texts are encoded one by one, as two halves of a surrogate pair may not be joined.
+        # Texts are encoded one by one, so that halves of a surrogate pair are not joined.
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         return cls.from_lengths(b"".join(encoded), lengths)
@@ -84,12 +84,12 @@ class Texts:
 
     @classmethod
     def _restore(cls, buffer: Bytes, lengths: IntArray | int, rows: int) -> Texts:
-        """Make what `__reduce__` described."""
+        """Make the texts that `__reduce__` described."""
         same = np.full(rows, lengths, dtype=np.int64) if isinstance(lengths, int) else lengths
         return cls(buffer, _add_up(same))
 
     def __reduce__(self) -> Any:
-        # Where all texts have one length, as most codes have, it says where each of them begins.
+        # Most codes all have the same length, which is then pickled in place of all lengths.
         whole = self.take(np.arange(len(self))) if self.offsets[0] else self
         lengths = self.lengths
         width = int(lengths[0]) if len(self) and (lengths == lengths[0]).all() else lengths
@@ -158,7 +158,7 @@ class Texts:
         return self._copy(self.offsets[rows], self.offsets[np.add(rows, 1)] - self.offsets[rows])
 
     def view(self, first: int, end: int) -> Texts:
-        """Return the texts of the rows first..end - 1 without a copy of their bytes."""
+        """Return the texts of the rows `first` to `end` - 1 without copying their bytes."""
         return Texts(self.buffer, self.offsets[first : end + 1])
 
     def count_characters(self) -> IntArray:
@@ -179,7 +179,7 @@ class Texts:
         return self._copy(starts, np.minimum(ends, self.offsets[1:]) - starts)
 
     def differ(self, other: Texts) -> BoolArray:
-        """Compare texts row by row with n other texts: whether they differ, shape (n,)."""
+        """Return whether each text differs from the other text of its row, shape (n,)."""
         lengths = self.lengths
         different = lengths != other.lengths
         for at in range(0, int(lengths.max(initial=0)), _WORD):
@@ -188,9 +188,9 @@ class Texts:
         return different
 
     def hash_words(self, seed: int) -> Words:
-        """Hash the texts to 64 bits each, shape (n,).
+        """Hash each text to 64 bits, shape (n,).
 
-        Different texts may have the same hash, for few seeds.
+        Different texts may have the same hash, but only for few seeds.
         """
         lengths = self.lengths
         hashes = (lengths.astype(np.uint64) + np.uint64(seed)) * np.uint64(_ODD[0])
@@ -205,7 +205,7 @@ class Texts:
         return hashes
 
     def split(self, counts: IntArray) -> Texts:
-        """Split the characters of all texts into n texts of so many characters each, (n,)."""
+        """Split the characters of all texts into texts with `counts` (n,) characters each."""
         ends = _add_up(counts)
         if not self.is_ascii:
             before = self._count_starts()
@@ -216,7 +216,7 @@ class Texts:
         return Texts(self.buffer, ends)
 
     def _read_words(self, rows: npt.NDArray[np.integer[Any]], at: int) -> Words:
-        """Read 8 bytes from byte `at` on of texts longer than that; 0 follows their ends."""
+        """Read 8 bytes from byte `at` of texts longer than that; bytes after their ends are 0."""
         starts = self.offsets[rows] + at
         overlapping = np.ndarray(
             (len(self.buffer) - _WORD + 1,), dtype="<u8", buffer=self.buffer, strides=(1,)
@@ -234,7 +234,7 @@ class Texts:
         return _add_up(((content & 0xC0) != 0x80).astype(np.int64))
 
     def _copy(self, starts: IntArray, lengths: IntArray) -> Texts:
-        """Copy the bytes that begin at `starts` (m,) and are as many as `lengths` (m,)."""
+        """Copy `lengths` (m,) bytes from `starts` (m,) each."""
         offsets = _add_up(lengths)
         buffer = np.zeros(int(offsets[-1]) + _WORD, dtype=np.uint8)
         width = int(lengths.max(initial=0))
@@ -252,14 +252,14 @@ class Texts:
 
 
 def join_texts(columns: Sequence[Texts], separator: str) -> Texts:
-    """Join the texts of n rows, with a separator between those of two columns.
+    """Join the texts of each row, with a separator between columns.
 
     Args:
         columns: At least one array of n texts each.
-        separator: What stands between two texts.
+        separator: The text between two columns.
 
     Returns:
-        The joined texts, n of them.
+        The n joined texts.
     """
     rows, parts = len(columns[0]), 2 * len(columns) - 1
     texts = Texts.from_parts([*columns, Texts.from_list([separator])])
@@ -270,7 +270,7 @@ def join_texts(columns: Sequence[Texts], separator: str) -> Texts:
 
 
 def _add_up(numbers: IntArray) -> IntArray:
-    """Add up numbers (n,): the sums before each of them and of all, shape (n + 1,)."""
+    """Compute the running sums of numbers (n,), from 0 to the sum of all, shape (n + 1,)."""
     sums = np.zeros(len(numbers) + 1, dtype=np.int64)
     np.cumsum(numbers, out=sums[1:])
     return sums

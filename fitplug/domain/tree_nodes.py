@@ -1,10 +1,10 @@
 """Tree nodes: which leaves lie in each node of a tree, level by level, as arrays and as JSON.
 
-A level is a list of nodes with the first leaf of each. The leaves of a node stand together, so that
-a node ends where the next one begins. In the JSON of a large tree, a level is described by the
-labels of its nodes and by how many leaves each node has. Labels that are texts are one text,
-without anything between them, and their lengths. Compared with a list of paths, this needs no label
-twice, and a million texts are one value.
+A level is a list of nodes with the first leaf of each. The leaves of a node stand together, so a
+node ends where the next one begins. In the JSON of a large tree, a level has the labels of its
+nodes and their numbers of leaves. Text labels are concatenated into one text, with a list of their
+lengths. So no label is repeated, as it would be in a list of paths, and a million texts are one
+value.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class LevelNodes:
 
 
 def find_runs(columns: Sequence[LabelArray]) -> list[LevelNodes]:
-    """Find runs of neighbouring leaves with the same path.
+    """Find runs of adjacent leaves with the same path.
 
     Args:
         columns: For each level, the coarsest first, the label of every leaf, (leaves,).
 
     Returns:
-        The runs of each level. If the leaves of every node stand together, these are its nodes.
+        The runs of each level. They are its nodes if the leaves of every node stand together.
     """
     begins: BoolArray = np.zeros(len(columns[0]), dtype=bool)
     runs = []
@@ -53,11 +53,11 @@ def find_runs(columns: Sequence[LabelArray]) -> list[LevelNodes]:
 
 
 def group_runs(runs: Sequence[LevelNodes]) -> tuple[LevelNodes, ...]:
-    """Put the leaves of every node together, each node where it is first.
+    """Put the leaves of every node together, each node where it first occurs.
 
     Args:
-        runs: The runs of each level. Those of a level begin where runs of the finer levels begin,
-            too. Those of the finest level are the leaves, which have different labels.
+        runs: The runs of each level. Where a run begins, a run of each finer level begins too. The
+            runs of the finest level are the leaves, which have different labels.
 
     Returns:
         The nodes of each level.
@@ -75,7 +75,7 @@ def group_runs(runs: Sequence[LevelNodes]) -> tuple[LevelNodes, ...]:
         node[np.searchsorted(level.first, rows, side="right") - 1]
         for level, node in zip(runs, node_of_run, strict=True)
     ]
-    # The first run of a node has the node's number, so that nodes are sorted as they come first.
+    # A node has the number of its first run, so nodes are sorted by first occurrence.
     order = np.lexsort(node_of_leaf[::-1])
     grouped = []
     for level, node in zip(runs, node_of_leaf, strict=True):
@@ -98,12 +98,12 @@ def _find_nodes(level: LevelNodes, above: IndexArray, nodes_above: IndexArray) -
     """
     parents = nodes_above[np.searchsorted(above, level.first, side="right") - 1]
     labels = find_first_equal(level.labels)
-    # Both numbers are below 2^31, as no tree has more leaves.
+    # Both numbers are below 2^31, because no tree has more leaves.
     return find_first_equal(parents.astype(np.int64) * len(labels) + labels)
 
 
 def name_nodes(levels: Sequence[LevelNodes]) -> LabelArray:
-    """Name the nodes of the last of some levels.
+    """Name the nodes of the finest of some levels.
 
     Args:
         levels: The nodes of a level and of all coarser ones, the coarsest first.
@@ -136,7 +136,7 @@ def spell(labels: LabelArray) -> Texts:
 
 
 def pack_tree(levels: Sequence[LevelNodes], leaves: int) -> list[dict[str, Any]]:
-    """Describe the nodes of all levels, the coarsest first; the nodes of the last are the leaves.
+    """Describe the nodes of all levels, the coarsest first; the last level has the leaves.
 
     Args:
         levels: The nodes.
@@ -149,7 +149,7 @@ def pack_tree(levels: Sequence[LevelNodes], leaves: int) -> list[dict[str, Any]]
 
 
 def _pack_labels(labels: LabelArray) -> dict[str, Any]:
-    """Describe labels by one text and its lengths; list them if they are not text of UTF-8."""
+    """Describe labels as one text and lengths; list them if they are not valid UTF-8 text."""
     if not isinstance(labels, Texts) or not labels.is_valid:
         return {"labels": labels.tolist()}
     lengths = labels.count_characters()
@@ -168,10 +168,10 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
         levels: The number of levels.
 
     Returns:
-        Runs of leaves, as `fitplug.domain.tree_nodes.find_runs` finds them.
+        Runs of leaves, as from `find_runs`.
 
     Raises:
-        DomainError: If it describes no levels, or they do not nest.
+        DomainError: If it does not describe these levels, or they do not nest.
     """
     if not isinstance(packed, list) or len(packed) != levels:
         raise DomainError(f"nodes must be a list of {levels} tables, one per level")
@@ -192,7 +192,7 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
 
 
 def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IndexArray:
-    """Find the first leaf of each node from how many leaves the nodes have."""
+    """Find the first leaf of each node from the nodes' numbers of leaves."""
     counts = packed.get("leaves")
     if not isinstance(counts, list) or set(map(type, counts)) != {int} or min(counts) < 1:
         raise DomainError("each node needs its number of leaves, an integer from 1")

@@ -1,7 +1,7 @@
 """Value lookups: the cells that a value names, as people and files write it.
 
-A value is one of the attribute's own, or the text that tables show for it. In a tree it may also
-be a node of any level, which names all the leaves in it.
+A value is one of the attribute's own values, or the text that tables show for it. In a tree it may
+also be a node of any level, which names all leaves in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fitplug.domain.attribute import Attribute, get_codec
 
 
 class ValueLookup:
-    """Finds the cells that values of one attribute name, and keeps an index of a tree's nodes.
+    """Finds the cells that values of one attribute name, with a cached index of a tree's nodes.
 
     Args:
         attribute: The attribute that has the values.
@@ -52,8 +52,8 @@ class ValueLookup:
             value: A value, or text: bins are named by their labels, not by edges.
 
         Returns:
-            First and last cell of what is named. It is empty if the value is unknown, and holds
-            several pairs if nodes of different levels have the same label.
+            Pairs of the first and the last named cell: none if the value is unknown, several if
+            nodes of different levels have the same label.
         """
         if self.codec.levels:
             text = str(value) if type(value) in (int, str) else ""

@@ -134,7 +134,7 @@ class Strategy:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a strategy costs when its noise is scaled so that it just meets every target.
+    """The cost of a strategy whose noise is scaled so that it just meets every target.
 
     All numbers but the lower bounds are computed in floating point and not certified.
 

@@ -123,7 +123,7 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
     known = singular > least
     coordinates = W @ directions[known].T
     left_over = np.linalg.norm(W - coordinates @ directions[known], axis=1)
-    # What is left of a row after public totals were removed may be rounding alone.
+    # After public totals are removed, the rest of a row may be mere rounding error.
     unanswered = left_over > _UNANSWERED * np.linalg.norm(given, axis=1)
     if unanswered.any():
         first = int(unanswered.argmax())
@@ -253,7 +253,7 @@ def find_costliest_neighbours(
             squared = lengths[part, None] + lengths - 2.0 * (columns[:, part].T @ columns)
             first, second = np.unravel_index(int(squared.argmax()), squared.shape)
             i, j = start + int(first), int(second)
-            # The pair is measured once more, as no digits cancel in the difference of two columns.
+            # Measure the pair again: no digits cancel in the difference of two columns.
             distance = float(np.linalg.norm(columns[:, i] - columns[:, j]))
             if distance > most:
                 most, pair = distance, (int(cells[i]), int(cells[j]))

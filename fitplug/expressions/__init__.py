@@ -1,4 +1,4 @@
-"""Expressions: sums and ratios of counts as people write them, and whom they select."""
+"""Expressions: sums and ratios of counts as people write them, and the people that they count."""
 
 from fitplug.expressions.arithmetic import Formula as Formula, Quotient as Quotient, Terms as Terms
 from fitplug.expressions.coefficients import (

@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Quotient(Generic[T]):
-    """A sum of counts over another.
+    """A sum of counts divided by another.
 
     Attributes:
-        numerator: The terms above.
-        denominator: The terms below.
+        numerator: The terms of the numerator.
+        denominator: The terms of the denominator.
     """
 
     numerator: T
@@ -32,11 +32,11 @@ class Quotient(Generic[T]):
 
 @dataclass(frozen=True)
 class Summand:
-    """A number times sums of counts, over sums of counts.
+    """A number times sums of counts, divided by sums of counts.
 
     Attributes:
         weight: The number.
-        above: The positions of the sums that multiply it, among those of its formula.
+        above: The positions, in the formula's `sums`, of the sums that multiply it.
         below: The positions of the sums that divide it.
     """
 
@@ -45,17 +45,17 @@ class Summand:
     below: tuple[int, ...] = ()
 
     def move(self, by: int) -> Summand:
-        """Return the same of sums that stand so many positions later."""
+        """Return the same summand for sums that are `by` positions later."""
         above, below = (tuple(k + by for k in positions) for positions in (self.above, self.below))
         return Summand(self.weight, above, below)
 
     def multiply(self, other: Summand) -> Summand:
-        """Multiply by another of the same formula."""
+        """Multiply by another summand of the same formula."""
         weight = self.weight * other.weight
         return Summand(weight, self.above + other.above, self.below + other.below)
 
     def invert(self) -> Summand:
-        """Divide one by it."""
+        """Return its reciprocal."""
         return Summand(1 / self.weight, self.below, self.above)
 
 
@@ -65,7 +65,7 @@ class Formula(Generic[T]):
 
     Attributes:
         sums: The terms of each sum that it uses (k,).
-        summands: What is added.
+        summands: The summands.
     """
 
     sums: tuple[T, ...]
@@ -73,14 +73,14 @@ class Formula(Generic[T]):
 
     @property
     def denominators(self) -> list[int]:
-        """The positions of the sums that something is divided by."""
+        """The positions of the sums in denominators."""
         return sorted({k for summand in self.summands for k in summand.below})
 
     def evaluate(self, values: Sequence[float]) -> tuple[float, FloatArray]:
         """Compute the value and its first derivatives.
 
         Args:
-            values: The values of the sums (k,), of which no denominator is zero.
+            values: The values of the sums (k,); no denominator is zero.
 
         Returns:
             The value, and its derivative by each of the sums (k,).
@@ -96,17 +96,16 @@ class Formula(Generic[T]):
 
 
 Terms: TypeAlias = Mapping[str, Coefficients]
-"""The coefficients of a sum: by group, those that are not zero."""
+"""The nonzero coefficients of a sum, by group."""
 
 UnaddedTerms: TypeAlias = dict[str, list[Box]]
-"""The coefficients of a sum that is being read: by group, those that are still to be added."""
-
+"""The coefficients of a sum while it is parsed: boxes that are not added up yet, by group."""
 
 Value: TypeAlias = float | UnaddedTerms | Quotient[UnaddedTerms] | Formula[UnaddedTerms]
 """A number, a sum of counts, a ratio of two sums, or a formula of several."""
 
 _MOST_SUMMANDS = 1000
-"""The largest number of summands of a formula, which products of sums multiply."""
+"""The largest number of summands of a formula; a product of formulas multiplies their numbers."""
 
 
 def add(left: Value, right: Value, token: Token) -> Value:
@@ -131,7 +130,7 @@ def add(left: Value, right: Value, token: Token) -> Value:
                 "separately."
             )
         if isinstance(value, Quotient) and isinstance(other, float):
-            # a / b + c = (a + c b) / b, of which the interval is exact, too.
+            # a / b + c = (a + c b) / b, whose interval is exact too.
             above = _add_counts(value.numerator, _scale_counts(value.denominator, other))
             return Quotient(above, value.denominator)
     if isinstance(left, Quotient) and isinstance(right, Quotient):
@@ -144,7 +143,7 @@ def add(left: Value, right: Value, token: Token) -> Value:
 
 
 def multiply(left: Value, right: Value, token: Token) -> Value:
-    """Multiply two values, not two sums of counts.
+    """Multiply two values, of which at most one is a sum of counts.
 
     Raises:
         WorkloadError: Both are counts; the message names the column of the operator.

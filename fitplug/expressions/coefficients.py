@@ -1,9 +1,9 @@
 """Coefficients of the answers of one query group in a sum, and the sets of cells that they count.
 
-What an expression selects of a group is a box: the product of what it selects along each axis. A
-box of any size is held by its factors, and its answers are listed only where there are few. A set
-of cells is a list of runs, sorted intervals: unions and intersections take time in proportion to
-their number, not to the number of cells.
+An expression selects a box of a group's answers: the product of its selections along each axis. A
+box of any size is represented by its factors, and its answers are listed only if they are few. A
+set of cells is a list of runs, sorted intervals, so unions and intersections take time in
+proportion to the number of runs, not of cells.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from fitplug.expressions.paths import Step
 from fitplug.numeric import BoolArray, FloatArray, IntArray, to_positions
 
 Runs: TypeAlias = list[tuple[int, int]]
-"""A set of cells: sorted intervals that do not touch, each by its first cell and the cell after its
-last one.
-"""
+"""A set of cells: sorted intervals that do not touch, as (first cell, cell after the last)."""
 
 
 def union(runs: Iterable[tuple[int, int]]) -> Runs:
@@ -59,17 +57,17 @@ def complement(runs: Runs, size: int) -> Runs:
 
 
 _FEW = 2**20
-"""A sum of boxes with no more coefficients is computed from a list of its answers."""
+"""A sum of boxes with at most this many coefficients is computed from a list of its answers."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseCoefficients:
-    """The coefficients of answers in a sum, of which most are zero.
+    """The coefficients of a group's answers in a sum, most of which are zero.
 
     Attributes:
-        positions: Shape (n,): the positions of the other answers in C order of the group's shape,
-            ascending.
-        values: Shape (n,): the coefficients of these answers.
+        positions: The positions of the answers with coefficients, in C order of the group's shape,
+            ascending, shape (n,).
+        values: The coefficients of these answers, shape (n,).
     """
 
     positions: IntArray
@@ -82,7 +80,7 @@ class SparseCoefficients:
 
     @property
     def boxes(self) -> None:
-        """None, as the coefficients are listed one by one."""
+        """None: the coefficients are listed one by one."""
         return None
 
     @property
@@ -128,7 +126,7 @@ class Box:
 
     Attributes:
         factors: The coefficients along each axis.
-        weight: What the product is multiplied by.
+        weight: A factor of the whole product.
     """
 
     factors: tuple[SparseCoefficients, ...]
@@ -136,7 +134,7 @@ class Box:
 
     @property
     def selection(self) -> tuple[bytes, ...]:
-        """What is equal for boxes that differ in their weights only."""
+        """A key that is equal exactly for boxes that differ only in their weights."""
         arrays = (array for factor in self.factors for array in (factor.positions, factor.values))
         return tuple(array.tobytes() for array in arrays)
 
@@ -146,7 +144,7 @@ class Box:
         return math.prod(factor.count for factor in self.factors)
 
     def list_coefficients(self, shape: tuple[int, ...]) -> SparseCoefficients:
-        """List the coefficients in an array of a shape."""
+        """List the coefficients, for an array of this shape."""
         coefficients = multiply_coefficients(self.factors, shape)
         return coefficients if self.weight == 1.0 else coefficients.scale(self.weight)
 
@@ -155,7 +153,7 @@ class Box:
         return float(self.add_up(self.take(values)))
 
     def take(self, values: FloatArray) -> FloatArray:
-        """Take the values with coefficients out of those of the group's shape."""
+        """Take the values that have coefficients out of an array of the group's shape."""
         for axis, factor in enumerate(self.factors):
             first = int(factor.positions[0])
             if np.array_equal(factor.positions, np.arange(first, first + factor.count)):
@@ -166,7 +164,7 @@ class Box:
         return values
 
     def add_up(self, values: FloatArray, axis: int | None = None) -> FloatArray:
-        """Add up what `take` returned, times the coefficients, along all axes but one."""
+        """Add up the values from `take`, times the coefficients, along all axes except `axis`."""
         along = list(self.factors)
         if axis is not None:
             values = np.moveaxis(values, axis, 0)
@@ -176,10 +174,10 @@ class Box:
         return np.asarray(values * self.weight)
 
     def bound_stds(self, variances: FloatArray, axis: int) -> FloatArray:
-        """Bound the stds of what `add_up` returns of noise with the given variances from above.
+        """Bound from above the stds of the results of `add_up` for noise with these variances.
 
-        The sum of |c| s is at most the root of (sum of |c|) (sum of |c| s^2), by Cauchy and
-        Schwarz; so no array of stds is formed.
+        By Cauchy-Schwarz, the sum of |c| s is at most the root of (sum of |c|) (sum of |c| s^2), so
+        no array of stds is needed.
 
         Args:
             variances: The variances, of the group's shape.
@@ -210,8 +208,8 @@ class CumulativeBox(Box):
     Attributes:
         axis: The axis of the attribute.
         cells: The number of its cells.
-        runs: The runs of the cells that are selected, and the steps from the start of each to the
-            boundaries in it, those before others first.
+        runs: The runs of the selected cells, each with the steps from its start to the boundaries
+            in it. A step follows the steps that it starts from.
     """
 
     axis: int
@@ -220,7 +218,7 @@ class CumulativeBox(Box):
 
     @property
     def is_nested(self) -> bool:
-        """Whether the rows up to each cell are those up to the cell before, and further ones."""
+        """Whether the rows up to each cell include all rows up to the cell before."""
         every = [steps for _, steps in self.runs]
         forwards = all(step.sign == 1 for steps in every for step in steps)
         return forwards and all(a.end == b.start for steps in every for a, b in pairwise(steps))
@@ -230,10 +228,10 @@ class CumulativeBox(Box):
 
         Args:
             values: The values (steps,).
-            absolute: Whether all are added, also those of rows that are subtracted.
+            absolute: Whether to add the values of subtracted rows too.
 
         Returns:
-            The sums, shape (cells,); nan where the rows cannot count.
+            The sums, shape (cells,); nan for cells up to which the rows cannot count.
         """
         sums = np.full(self.cells, math.nan)
         before, rest = 0.0, iter(values.tolist())
@@ -244,7 +242,7 @@ class CumulativeBox(Box):
                 reached[step.end] = reached[step.start] + sign * value
             sums[first:end] = [reached.get(cell + 1, math.nan) for cell in range(first, end)]
             before = sums[end - 1]
-            sums[end:] = before  # as no cell between runs is selected
+            sums[end:] = before  # no cell between runs is selected
         return sums
 
 
@@ -262,7 +260,7 @@ class BoxCoefficients:
 
     @property
     def count(self) -> int:
-        """The number of coefficients, where those of boxes that overlap count more than once."""
+        """The number of coefficients; where boxes overlap, they count more than once."""
         return sum(box.count for box in self.boxes)
 
     @property
@@ -315,7 +313,7 @@ class BoxCoefficients:
 
     @cached_property
     def _listed(self) -> SparseCoefficients:
-        """The coefficients one by one."""
+        """The list of the coefficients."""
         return add_coefficients([box.list_coefficients(self.shape) for box in self.boxes])
 
 
@@ -358,7 +356,7 @@ def add_coefficients(summands: Sequence[SparseCoefficients]) -> SparseCoefficien
 def multiply_coefficients(
     factors: Sequence[SparseCoefficients], shape: tuple[int, ...]
 ) -> SparseCoefficients:
-    """Multiply the coefficients of each factor's rows to those of a group of a shape."""
+    """Multiply the coefficients along each axis into coefficients for a group of this shape."""
     positions, values = np.zeros(1, dtype=np.int64), np.ones(1)
     for factor, rows in zip(factors, shape, strict=True):
         positions = np.add.outer(positions * rows, factor.positions).ravel()

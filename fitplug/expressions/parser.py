@@ -14,8 +14,8 @@
                | attribute (!= < <= > >=) value | value (< <=) attribute (< <=) value
     or         = "or" | "|"
 
-The name of a group, or a value, stands in quotes if it has other characters than letters, digits,
-_ and dots, such as '18+' or "New York". A quote inside is doubled. The module `selections` says
+The name of a group, or a value, stands in quotes if it has characters other than letters, digits, _
+and dots, such as '18+' or "New York". A quote inside is doubled. The module `selections` defines
 what a selection counts. A person for whom several conditions joined by "or" hold counts once.
 """
 
@@ -61,8 +61,8 @@ _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class Expressions:
     """Reads expressions over the groups of a workload.
 
-    What is looked up is kept, so that many expressions are read in time and memory in proportion
-    to what they name.
+    Lookups are cached, so reading many expressions takes time and memory in proportion to the names
+    and values in them.
 
     Attributes:
         selector: Turns selections into coefficients.
@@ -77,8 +77,8 @@ class Expressions:
 
         Args:
             text: The expression.
-            within: Cells, by attribute, to which everybody who is counted must also belong. Groups
-                that do not distinguish such an attribute are not affected.
+            within: Cells, by attribute, to which everyone counted must also belong. Groups that do
+                not distinguish such an attribute are not affected.
 
         Raises:
             WorkloadError: The expression is not well formed; the message names the column.
@@ -130,7 +130,7 @@ class Expressions:
 
 
 def list_sums(expression: Expression) -> tuple[Terms, ...]:
-    """List the sums of counts that an expression is made of: two of a ratio."""
+    """List the sums of counts in an expression: two for a ratio."""
     if isinstance(expression, Quotient):
         return expression.numerator, expression.denominator
     return expression.sums if isinstance(expression, Formula) else (expression,)
@@ -183,7 +183,7 @@ class _Parser:
         return value
 
     def _suggest_operators(self) -> str:
-        """Make a hint for what stands behind an expression that could have ended."""
+        """Make a hint about the text after an expression that could have ended."""
         before, after = self._tokens[self._at - 1], self._next
         if after.text in (*COMPARISONS, "==", "|", _OR, "and") and after.kind != "quoted":
             return ". Outside brackets, only + - * / are operators"

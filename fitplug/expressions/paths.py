@@ -1,6 +1,6 @@
 """Paths: rows of a factor that together count a run of cells, added and subtracted.
 
-A row of the cells a..b is an edge between the boundaries a and b + 1, so that a path from one
+A row that counts the cells a..b is an edge between the boundaries a and b + 1, so a path from one
 boundary to another counts the cells between them.
 """
 
@@ -13,11 +13,11 @@ from fitplug.numeric import IntArray
 
 
 class Step(NamedTuple):
-    """A row that counts the cells between two boundaries, or minus it.
+    """A row that counts the cells between two boundaries, added or subtracted.
 
     Attributes:
-        start: A boundary, by the cell after it.
-        end: Another one.
+        start: A boundary, named by the cell after it.
+        end: Another boundary.
         row: The row of the factor.
         sign: 1, or -1 if the end is before the start.
     """
@@ -29,13 +29,13 @@ class Step(NamedTuple):
 
 
 Edges: TypeAlias = dict[int, list[Step]]
-"""The steps from each boundary to others, by one row each."""
+"""The steps of one row from each boundary to others."""
 
 
 def build_edges(intervals: IntArray) -> Edges:
-    """Build the steps that rows allow, each given by its first and last cell, (rows, 2).
+    """Build the steps of rows, given by their first and last cells, (rows, 2).
 
-    A row is added where a path takes its edge forwards, and subtracted backwards.
+    A path that takes an edge forwards adds its row; backwards, it subtracts the row.
     """
     edges: Edges = {}
     for row, (first, last) in enumerate(intervals.tolist()):
@@ -45,7 +45,7 @@ def build_edges(intervals: IntArray) -> Edges:
 
 
 def search_paths(edges: Edges, first: int, end: int | None = None) -> dict[int, Step]:
-    """Find the last step of a shortest path to each boundary, or until one to `end` is found."""
+    """Find the last step of a shortest path to each boundary, stopping at `end` if given."""
     last: dict[int, Step] = {}
     waiting = deque([first])
     while waiting and end not in last:

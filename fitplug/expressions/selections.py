@@ -7,13 +7,13 @@ because all estimates come from one reconstruction and depend only on who is cou
 (docs/theory/post-processing.md). Values are ordered as in the domain, also those of categories. A
 node of a hierarchy stands for all leaves in it.
 
-There are two exceptions, because rows may not describe people. If an attribute has one row, such as
-a single range, and the selection does not mention it, that row is used. The rows of a matrix are
-selected by their labels, or by their numbers if they have no labels, and are added; labelled rows
-that share people are refused.
+There are two exceptions, because some rows do not describe people. If an attribute has only one
+row, such as a single range, and the selection does not mention the attribute, that row is used. The
+rows of a matrix are selected by their labels, or by their numbers if they have no labels, and are
+added; labelled rows that share people are refused.
 
-Sets of cells are kept as runs. Therefore a selection takes time and memory in proportion to the
-values it names and to the rows that count them, not to all cells.
+Sets of cells are stored as runs, so a selection takes time and memory in proportion to the values
+that it names and the rows that count them, not to all cells.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fitplug.workload import Factor, QueryGroup, Workload
 class Selector:
     """Turns selections of a workload's groups into coefficients of their answers.
 
-    What the values of an attribute mean is looked up once and kept.
+    The cells that values name are looked up once and cached.
 
     Attributes:
         workload: The workload.
@@ -89,11 +89,11 @@ class Selector:
 
         Args:
             name, clauses, within: As for `select`.
-            attribute: The attribute, of which the group has rows without a matrix, and `within` has
-                cells.
+            attribute: The attribute. The group has rows on it that are not a matrix, and `within`
+                has cells of it.
 
         Raises:
-            WorkloadError: As for `select`, but not if the rows cannot count up to some cells.
+            WorkloadError: As for `select`, except that rows need not count up to all cells.
         """
         asked = self._split_by_factor(name, clauses, within)
         axis = [factor.attribute for factor in self.workload[name].factors].index(attribute)
@@ -220,7 +220,7 @@ def _count_runs(lookup: _RowLookup, runs: Runs) -> SparseCoefficients | None:
 
 
 def _list_steps(lookup: _RowLookup, first: int, end: int) -> list[Step]:
-    """List the steps from a boundary to those behind it up to `end`; see `CumulativeBox`."""
+    """List the steps from a boundary to the later boundaries up to `end`; see `CumulativeBox`."""
     factor = lookup.factor
     if factor.kind == "identity":
         return [Step(cell, cell + 1, cell, 1) for cell in range(first, end)]
@@ -287,7 +287,7 @@ def _find_named_rows(lookup: _RowLookup, condition: Condition, by: str) -> set[i
 
 
 class _RowLookup:
-    """Finds the cells and the rows of a factor that values name, as the user wrote them."""
+    """Finds the cells and the rows of a factor that a user's values name."""
 
     def __init__(self, values: ValueLookup, factor: Factor) -> None:
         self.factor = factor
@@ -310,7 +310,7 @@ class _RowLookup:
         return self.factor.intervals()
 
     def describe_left_out(self) -> str:
-        """Say that no row counts null and other values, if that is so by the kind of query."""
+        """Say that no row counts null and other values, if the kind of query leaves them out."""
         if self.factor.kind not in ("prefix", "all_ranges") or not self.factor.left_out:
             return ""
         return f" None of them counts {write_value(str(self._codec.other))}."
@@ -363,7 +363,7 @@ class _RowLookup:
         if value in self.rows:
             first, last = self._intervals[self.rows[value]].tolist()
             intervals.add((first, last))
-        # Codes may repeat from level to level: the level of the rows comes first, then the coarser.
+        # Codes may repeat on several levels: the rows' own level comes first, then the coarsest.
         if not self._codec.levels:
             intervals |= self._values.find(value)
         elif not intervals:

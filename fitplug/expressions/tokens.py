@@ -1,4 +1,4 @@
-"""Tokens of an expression, and conditions on attributes, as they are read and written."""
+"""Tokens of an expression, and conditions on attributes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Clause:
-    """What a selection says about one attribute.
+    """The part of a selection about one attribute.
 
     Attributes:
         attribute: The name of the attribute.

@@ -1,7 +1,7 @@
 """Object stores: folders of S3, Google Cloud Storage, Azure and HTTP, opened by `obstore`.
 
-`obstore` makes the requests again that fail in passing, and gives up what does not answer. It is
-imported where a URL asks for it.
+`obstore` repeats requests that fail temporarily, and gives up on stores that do not answer. It is
+imported only where a URL needs it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ObjectPath(NamedTuple):
 
     Attributes:
         store: The store of `obstore`.
-        root: The URL that the paths of the store begin with, without a slash at the end.
+        root: The URL to which paths in the store are relative, without a slash at the end.
         path: The path, without slashes at its ends.
     """
 

@@ -1,4 +1,4 @@
-"""Ledgers: the privacy budget, kept in a file."""
+"""Ledgers: a privacy budget in a file, and what was charged to it."""
 
 from fitplug.ledger.cell_costs import CellCosts as CellCosts
 from fitplug.ledger.charges import (

@@ -1,14 +1,14 @@
-"""What releases cost each cell: one charge can cover several releases.
+"""The costs of releases per cell: one charge can cover several releases.
 
-A person's records all lie in cells. If the costs of several releases add up, at every cell, to no
-more than the largest cost that one of these releases was charged for, then together they cost no
-person more than that one did. With k records a person, the same holds by the triangle inequality
-for k times the square roots of the costs, hence the factor k^2. docs/theory/prices.md has the
-proof.
+A person's records all lie in cells. If, in every cell, the costs of several releases together stay
+within the largest cost that one of them was charged for, then together they cost no person more
+than that one did. With k records per person, the same holds by the triangle inequality for k times
+the square roots of the costs, hence the factor k^2. docs/theory/prices.md has the proof.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -27,8 +27,8 @@ from fitplug.plan import Plan
 MOST_CELLS = 10**8
 """The largest number of cells over which costs are compared."""
 
-_SLAB_CELLS = 2**22
-"""The number of cells whose costs are added up at once, where the attributes allow it."""
+_CHUNK_CELLS = 2**22
+"""The most cells whose costs are added up at once, where the attributes allow it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class CellCosts:
         domain: The digest of the domain, from `digest_domain`.
         names: The attributes along which costs differ.
         records: The largest number of records that one person may have.
-        costs: Upper bounds of the costs, with one axis for each of `names`.
+        costs: Upper bounds on the costs, with one axis for each of `names`.
     """
 
     domain: str
@@ -54,8 +54,8 @@ class CellCosts:
     def from_plan(cls, plan: Plan) -> CellCosts:
         """Return the costs of a plan's release, for a person in its unit of privacy.
 
-        Where the unit keeps a person's records apart, the costs are those of the person already,
-        and `records` is 1.
+        If the unit keeps a person's records apart, the costs are for the whole person already, and
+        `records` is 1.
         """
         if plan.has_coverage:
             # A record in no table costs as much as any, and may lie in a cell of another release.
@@ -66,15 +66,15 @@ class CellCosts:
         names = plan.strategy.structure.profile_attributes
         costs = plan.profile().reshape(get_shape(plan.domain, names))
         if (changes := plan.strategy.structure.changes) > 1:
-            # The profile is of a person with k records, and what a ledger keeps is of one record.
+            # The profile is for a person with k records, but a ledger records the costs of one.
             costs = costs / changes**2 * (1 + 4 * UNIT_ROUNDOFF)
-            # No cell costs more than rho says; else rounding would charge more than a budget.
+            # No cell costs more than rho allows. Without this, rounding could exceed a budget.
             costs = np.minimum(costs, ceil_float(2 * plan.rho_exact / changes**2))
         return cls(digest_domain(plan.domain), names, changes, costs)
 
     @property
     def digest(self) -> str:
-        """The SHA-256, in hex, of all attributes."""
+        """The SHA-256, in hex, of these costs with their domain, names and records."""
         head = json.dumps([self.domain, self.names, self.records, self.costs.shape])
         return hashlib.sha256(head.encode() + b"\0" + self.to_bytes()).hexdigest()
 
@@ -84,7 +84,7 @@ class CellCosts:
         return Fraction(float(self.costs.max())) * self.records**2 / 2
 
     def multiply_records(self, times: int) -> CellCosts:
-        """Return the costs for persons with so many times as many records."""
+        """Return the costs for persons with `times` times as many records."""
         return replace(self, records=self.records * times) if times > 1 else self
 
     def to_bytes(self) -> bytes:
@@ -94,7 +94,7 @@ class CellCosts:
     def expand_axes(self, names: Sequence[str]) -> FloatArray:
         """Return the costs with an axis for each of `names`, of size 1 if costs do not differ.
 
-        `names` must hold all of `self.names`, in their order.
+        `names` must contain all of `self.names`, in their order.
         """
         sizes = dict(zip(self.names, self.costs.shape, strict=True))
         return self.costs.reshape([sizes.get(name, 1) for name in names])
@@ -106,8 +106,8 @@ class Excess:
 
     Attributes:
         cell: The cell's attributes with its index along each.
-        requested: What the release costs a person whose records all lie in the cell, in rho.
-        remaining: What is left there, in rho.
+        requested: The cost of the release for a person whose records all lie in the cell, in rho.
+        remaining: What the charge has left there, in rho.
     """
 
     cell: tuple[tuple[str, int], ...]
@@ -129,12 +129,13 @@ def find_excess(
     Args:
         domain: The domain of all releases.
         rho: The charge that is to cover the release.
-        earlier: The costs of the release that was charged and of those that the charge covers
-            already, for as many records as the new one.
+        earlier: The costs of the charged release and of the releases that the charge covers
+            already, for as many records per person as the new release.
         new: The costs of the new release.
 
     Returns:
-        The cell; None if the costs exceed the charge at no cell, so that it covers the release.
+        The cell; None if the costs stay within the charge in every cell, so that it covers the
+        release.
 
     Raises:
         BudgetError: There are too many cells.
@@ -143,8 +144,8 @@ def find_excess(
     largest = _find_largest_cost(rho, new.records)
     terms = [costs.expand_axes(names) for costs in (*earlier, new)]
     worst: tuple[float, tuple[int, ...], float, float] | None = None
-    for first, slabs in _iterate_slabs(shape, terms):
-        before, new_costs = _sum_up(slabs[:-1]), slabs[-1]
+    for first, chunks in _iterate_chunks(shape, terms):
+        before, new_costs = functools.reduce(add_up, chunks[:-1]), chunks[-1]
         total = add_up(before, new_costs)
         flat_index = int(np.argmax(total))
         highest = float(total.flat[flat_index])
@@ -175,17 +176,18 @@ def compute_unused_budget(
     Args:
         domain: The domain of all releases.
         rho: The charge.
-        earlier: The costs of the release that was charged and of those that it covers.
+        earlier: The costs of the charged release and of the releases that the charge covers.
+        records: The number of records per person of the charged release.
 
     Returns:
-        Privacy costs squared for so many records, rounded down and at least 0, with an axis for
+        Privacy costs squared for `records` records, rounded down and at least 0, with an axis for
         each attribute of the domain, of size 1 where cells do not differ.
 
     Raises:
         BudgetError: There are too many cells.
     """
     names, _ = _combine_axes(domain, earlier)
-    used = _sum_up([costs.expand_axes(names) for costs in earlier])
+    used = functools.reduce(add_up, [costs.expand_axes(names) for costs in earlier])
     largest = _find_largest_cost(rho, earlier[0].records)
     left = np.maximum(-add_up(used, np.array(-largest)), 0.0)
     if records > 1:
@@ -202,16 +204,8 @@ def add_up(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.where(error > 0, np.nextafter(near, np.inf), near)
 
 
-def _sum_up(terms: Sequence[FloatArray]) -> FloatArray:
-    """Add up costs, rounded up."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = add_up(total, term)
-    return total
-
-
 def _find_largest_cost(rho: Fraction, records: int) -> float:
-    """Compute the largest cost, for one record, that a cell may have within a charge of rho."""
+    """Compute the largest cost of one record in a cell within a charge of rho."""
     return floor_float(2 * rho / records**2)
 
 
@@ -229,18 +223,18 @@ def _combine_axes(
     return names, shape
 
 
-def _iterate_slabs(
+def _iterate_chunks(
     shape: tuple[int, ...], terms: Sequence[FloatArray]
 ) -> Iterator[tuple[tuple[int, ...], list[FloatArray]]]:
-    """Yield the terms at each index of the leading axes, as many axes as leave small slabs."""
+    """Yield the terms at each index of the leading axes, of which there are enough for chunks."""
     lead = 0
-    while math.prod(shape[lead:]) > _SLAB_CELLS and lead < len(shape) - 1:
+    while math.prod(shape[lead:]) > _CHUNK_CELLS and lead < len(shape) - 1:
         lead += 1
     for first in itertools.product(*map(range, shape[:lead])):
-        yield first, [_take_slab(term, first) for term in terms]
+        yield first, [_take_chunk(term, first) for term in terms]
 
 
-def _take_slab(term: FloatArray, first: tuple[int, ...]) -> FloatArray:
+def _take_chunk(term: FloatArray, first: tuple[int, ...]) -> FloatArray:
     """Return a term at an index of its leading axes."""
     sizes = term.shape[: len(first)]
     return np.asarray(term[tuple(0 if n == 1 else i for i, n in zip(first, sizes, strict=True))])

@@ -1,18 +1,18 @@
-"""Charges: what a ledger is asked to charge, in which unit of privacy, and what is verified before.
+"""Charges: requests to charge a ledger, their unit of privacy, and the checks before a charge.
 
-A ledger adds up costs of one person in one unit of privacy. A release of cost rho in the unit u
-costs a person in the ledger's unit m^2 rho, if every change in the ledger's unit is made of m
-changes in u (group privacy of zCDP). The ledger is charged that. Where no m is known, as between
-adding a record and replacing one, the charge is refused. Units are compared with the cells that
-they are about; see `fitplug.workload.units`.
+A ledger adds up the costs of one person in one unit of privacy. A release that costs rho in the
+unit u costs a person in the ledger's unit m^2 rho, if every change in the ledger's unit consists of
+m changes in u (group privacy of zCDP). The ledger is charged m^2 rho. Where no m is known, as
+between adding a record and replacing one, the charge is refused. Units are compared together with
+the cells that they refer to; see `fitplug.workload.units`.
 
-If the count itself kept only so many records of each person, a release costs any person rho,
-however many records the person has: what the count keeps of them is one change in u. So this is
-what a ledger of persons who are added or removed is charged, whatever records it is kept for.
+If the count itself limited the records per person, a release costs any person rho, however many
+records the person has: the records that the count keeps are one change in u. So a ledger for
+persons who are added or removed is charged rho, whatever number of records its unit has.
 
-The unit of a ledger may be given before its cells are known. The first charge for a unit that is
-alike then fixes them. Charges before that one add up whatever these cells are: they are for records
-anywhere, or are charged for each record of a person.
+The unit of a ledger may be given before its cells are known. The first charge for a similar unit
+then fixes them. Earlier charges add up whatever these cells are: they are for records anywhere, or
+are charged for each record of a person.
 """
 
 from __future__ import annotations
@@ -52,15 +52,14 @@ class ChargeRequest:
         rho: The cost for all records of a person in rho of zCDP, exact.
         what: What the charge pays for.
         key: The name of the release. A request with the key of an earlier one is a retry of it.
-        covered_by: An earlier charge that is to cover the release.
-        again: Whether another draw of a plan that was released before is wanted, if there is no
-            key.
-        folder: Where the release goes: a folder, or a file.
+        covered_by: An earlier charge to cover the release.
+        again: Whether to draw a plan again that was released before, if there is no key.
+        folder: The folder or the file of the release.
         in_folder: Whether the release is published in `folder` exactly once. If not, it
             is made in memory.
-        is_enforced: Whether the count kept no more records of a person than the unit says.
-        changes: The changes in the unit of the request that a change in the ledger's unit is made
-            of. The ledger finds it, and `rho` is then that for a person in the ledger's unit.
+        is_enforced: Whether the count enforced the unit's limit on the records per person.
+        changes: The number of changes in the request's unit that make up a change in the ledger's
+            unit. The ledger sets it, and then `rho` is the cost for a person in the ledger's unit.
     """
 
     plan: Plan
@@ -81,10 +80,9 @@ class ChargeRequest:
 
     @cached_property
     def costs(self) -> CellCosts | None:
-        """The costs per cell, which are kept with the charge.
+        """The costs per cell, which the ledger stores with the charge.
 
-        They are None in units of privacy where the costs of a person do not follow from those of
-        single cells.
+        They are None in units of privacy where costs per cell do not determine a person's cost.
         """
         if not allows_any_rows(self.plan.unit):
             return None
@@ -163,12 +161,12 @@ def check_fits(
     noise: DiscreteNoise | None,
     changes: int = 1,
 ) -> None:
-    """Raise OverBudget if this much rho, which is that of so many changes, is more than is left.
+    """Raise OverBudget if this much rho, the cost of `changes` changes, is more than is left.
 
-    A covered release, of rho 0, is refused too if its noise is too little for what is spent.
+    A covered release, with rho 0, is also refused if its noise is too small for the spent budget.
 
     Raises:
-        BudgetError: The budget is for Gaussian noise only, and the charge does not say its noise.
+        BudgetError: The budget is for Gaussian noise only, and the charge does not name its noise.
     """
     if noise is None and budget.needs_gaussian:
         raise BudgetError(
@@ -209,7 +207,7 @@ def check_fits(
 
 
 def check_covers(amount: Fraction, costs: CellCosts) -> None:
-    """Raise BudgetError if an amount is less than what the costs per cell come to."""
+    """Raise BudgetError if an amount is less than the rho of the costs per cell."""
     if costs.rho > amount:
         raise BudgetError(
             f"rho = {ceil_float(amount)!r} is less than the costs per cell, "
@@ -218,7 +216,7 @@ def check_covers(amount: Fraction, costs: CellCosts) -> None:
 
 
 def check_texts(what: str, *others: str | None) -> None:
-    """Raise InputError unless what a charge says is text that SQLite can hold."""
+    """Raise InputError unless the texts of a charge are texts that SQLite can store."""
     for text in (what, *(other for other in others if other is not None)):
         # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
         if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
@@ -248,11 +246,11 @@ def read_time() -> str:
 def choose_unit(
     file: LedgerFile, budget: Budget, unit: Unit | None, domain: Domain | None
 ) -> BoundUnit:
-    """Choose the unit of a charge: the one that is given, or else the ledger's.
+    """Choose the unit of a charge: the given one, or else the ledger's.
 
     Raises:
         DomainError: The domain does not have the attributes that the unit names.
-        LedgerError: The unit is about cells, and nothing says which.
+        LedgerError: The unit refers to cells that are not known.
     """
     known = budget.bound_unit
     if unit is None and domain is None and known is not None:
@@ -276,13 +274,13 @@ def choose_unit(
 def count_changes(
     file: LedgerFile, budget: Budget, unit: BoundUnit, *, is_enforced: bool = False
 ) -> int:
-    """Count the changes in the unit of a charge that a change in the ledger's unit is made of.
+    """Count how many changes in the unit of a charge make up a change in the ledger's unit.
 
     Args:
         file: The ledger's file.
         budget: The ledger's budget, with its unit; without one, the charge is its first.
         unit: The unit of the charge.
-        is_enforced: Whether the count kept no more records of a person than the unit says.
+        is_enforced: Whether the count enforced the unit's limit on the records per person.
 
     Returns:
         m: the ledger is charged m^2 times the cost in the unit of the charge.
@@ -304,10 +302,10 @@ def count_changes(
 
 
 def convert_request(file: LedgerFile, budget: Budget, request: ChargeRequest) -> ChargeRequest:
-    """Return a request with its cost for one person in the ledger's unit.
+    """Convert a request to the cost for one person in the ledger's unit.
 
-    A person in the ledger's unit with m changes of k records each has m k records, which are those
-    that the costs per cell are for.
+    A person in the ledger's unit with m changes of k records each has m k records, and the costs
+    per cell are for these.
 
     Raises:
         LedgerError: The two units cannot be compared.

@@ -1,4 +1,4 @@
-"""Earlier charges: one may cover a further release, or a release may be the retry of one."""
+"""Earlier charges: one may cover a further release, or a release may be a retry of one."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def check_is_covered(
     entries: tuple[Entry, ...],
     request: ChargeRequest,
 ) -> Entry:
-    """Check that a charge covers a release of these costs per cell.
+    """Check that an earlier charge covers a release.
 
     Args:
         file: The ledger's file.
         database: The open transaction.
         entries: All entries of the ledger.
-        request: The request for the release, which names the charge.
+        request: The request for the release, which names the charge and has the costs per cell.
 
     Returns:
         The charge.
@@ -102,10 +102,10 @@ def check_is_covered(
 
 
 def find_charge(file: LedgerFile, entries: Iterable[Entry], covered_by: ChargeReference) -> Entry:
-    """Find the charge of this number or key.
+    """Find the charge with this number or key.
 
     Raises:
-        LedgerError: There is none, or it is itself covered by another charge.
+        LedgerError: There is none, or another charge covers it.
     """
     by_number = isinstance(covered_by, int)
     matching = [e for e in entries if covered_by == (e.id if by_number else e.key)]
@@ -130,7 +130,7 @@ def read_charge_costs(
     covered_by: ChargeReference,
     domain: Domain,
 ) -> tuple[Entry, list[CellCosts]]:
-    """Read a charge, with the costs per cell of it and of all releases that it covers.
+    """Read a charge, with its costs per cell and those of all releases that it covers.
 
     Args:
         file: The ledger's file.
@@ -140,14 +140,13 @@ def read_charge_costs(
         domain: The domain of the charge's plan.
 
     Returns:
-        The charge, and the costs per cell: those of the charge, then those of each release.
+        The charge, and the costs per cell: of the charge, then of each release.
 
     Raises:
-        LedgerError: There is no such charge, it has no costs per cell, or they are of another
-            domain.
+        LedgerError: There is no such charge, it has no costs per cell, or their domain is another.
     """
     charge = find_charge(file, entries, covered_by)
-    # Draws of parts of the charged release have no costs: theirs are those of the charge.
+    # Draws of parts of the charged release have no costs: the charge has them.
     covered = (e for e in entries if e.covered_by == charge.id and e.plan_digest is not None)
     sharing = [charge, *covered]
     costs = [rows.read_costs(database, e.profile) for e in sharing if e.profile is not None]
@@ -167,16 +166,16 @@ def read_charge_costs(
 def check_counts(
     file: LedgerFile, stages: Mapping[int, Stage], charge: Entry, seal: str | None
 ) -> None:
-    """Check that exact counts are of the same records as those of an earlier charge.
+    """Check that exact counts are of the same records as the counts of an earlier charge.
 
-    This is so if both have one seal, or if both have none.
+    They are if both have the same seal, or if neither has one.
 
     Args:
         file: The ledger's file.
         stages: The newest stage of each release, by the number of its entry.
         charge: The earlier charge.
-        seal: The seal of counts that may be of other records than another count. It is None for
-            counts of all rows, which hold the same records whenever they are made.
+        seal: The seal of counts that another count might not repeat. It is None for counts of all
+            rows, which are the same whenever they are made.
 
     Raises:
         LedgerError: The counts are of other records, or the earlier release is not drawn yet.
@@ -209,10 +208,10 @@ def find_retried(
         entries: All entries of the ledger.
         stages: The newest stage of each release, by the number of its entry.
         request: The request.
-        covered_by: The charge that the request names to be covered by.
+        covered_by: The charge that covers the release, if the request names one.
 
     Returns:
-        The charge; None if the request is not a retry and is to be charged.
+        The charge; None if the request is not a retry and must be charged.
 
     Raises:
         KeyTaken: The key belongs to another release.
@@ -239,14 +238,14 @@ def find_retried(
 
 
 def _has_same_costs(entry: Entry, request: ChargeRequest, covered_by: Entry | None) -> bool:
-    """Return whether a charge is for what a request costs at every cell."""
+    """Return whether a charge has the rho and the costs per cell of a request."""
     cost = (request.rho, None) if covered_by is None else (Fraction(0), covered_by.id)
     profile = None if request.costs is None else request.costs.digest
     return (entry.rho, entry.covered_by, entry.profile) == (*cost, profile)
 
 
 def _is_unfinished(stage: Stage | None) -> bool:
-    """Return whether the stage is of a release into a folder that is not published yet."""
+    """Return whether a stage belongs to a release into a folder that is not published yet."""
     return stage is not None and stage.state != "published" and stage.folder is not None
 
 
@@ -257,7 +256,7 @@ def _check_retry(
     request: ChargeRequest,
     covered_by: Entry | None,
 ) -> None:
-    """Raise KeyTaken unless the request is for the release that has its key."""
+    """Raise KeyTaken unless the request repeats the release that has its key."""
     of_plan = f" for the plan {entry.plan_digest[:12]}" if entry.plan_digest else ""
     why = None
     if entry.plan_digest != request.plan.digest:
@@ -285,14 +284,14 @@ def _check_retry(
 
 
 def _describe_price(entry: Entry) -> str:
-    """Describe what a charge cost, in words."""
+    """Describe the cost of a charge in words."""
     if entry.covered_by is not None:
         return f"covered by the charge {entry.covered_by}"
     return f"charged rho = {format_up(ceil_float(entry.rho))}"
 
 
 def _describe_request_price(request: ChargeRequest, covered_by: Entry | None) -> str:
-    """Describe what a request would cost, in words."""
+    """Describe the cost of a request in words."""
     unit = f" in its unit of privacy, {request.plan.unit}"
     if covered_by is not None:
         return f"covered by the charge {covered_by.id}{unit}"
@@ -300,7 +299,7 @@ def _describe_request_price(request: ChargeRequest, covered_by: Entry | None) ->
 
 
 def _describe_absence(place: str) -> str:
-    """Say that the folder of a release is gone, if it is a local one that does not exist."""
+    """Say that the folder of a release is gone, if it is local and does not exist."""
     if not Path(place).is_absolute() or Path(place).exists():
         return ""
     return (
@@ -316,7 +315,7 @@ def _make_already_released(
     request: ChargeRequest,
     covered_by: Entry | None,
 ) -> AlreadyReleased:
-    """Make the error for a plan that the ledger has as released already."""
+    """Make the error for a plan that was already released by this ledger."""
     place = stage.folder if stage is not None and stage.folder else entry.folder
     if _is_unfinished(stage):
         named = f"under the key {entry.key!r}" if entry.key else f"for {place}"

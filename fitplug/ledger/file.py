@@ -1,11 +1,11 @@
 """The file of a ledger: it appears complete or not at all, and is opened for one transaction.
 
-It has SQLite's rollback journal. Write-ahead logs need memory that processes share, which network
-file systems do not have, and hold charges that the file itself has not, so that a copy or a deleted
-log could forget them. A file that other code gave such a log gets its journal back.
+It uses SQLite's rollback journal. A write-ahead log would need memory that processes share, which
+network file systems lack, and would hold charges that are not in the file itself, so a copy of the
+file or a deleted log could lose them. A file that other code gave such a log gets its journal back.
 
-Locks keep processes apart, also those of several machines if the file system carries locks between
-them. A mount that keeps locks on its own machine, or a file system without locks, is refused.
+Locks keep processes apart, even on several machines if the file system shares locks between them. A
+mount that keeps locks on its own machine, or a file system without locks, is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WRITE_AHEAD = (
     "has a write-ahead log (-wal), which this file system cannot share. Move both to a local "
     "disk and use the ledger once there."
 )
-_PREDICATES = {  # by words of SQLite's message, as Python has its error codes since 3.11 only
+_PREDICATES = {  # by words of SQLite's message, because only Python 3.11 and later have its codes
     "lock": "is in use by another process. Try again when that process is done.",
     "readonly": "cannot be written. Give this user write access to the file and its folder.",
     "unable to open": "cannot be opened. Check that it exists and its folder is writable.",
@@ -63,8 +63,8 @@ class LedgerFile:
     """The file of a ledger. Every method raises LedgerError, one sentence that names the file.
 
     Attributes:
-        deferred: The budget of a ledger that has no file yet. The first change creates the file.
-            Until then it reads as a ledger in which nothing is spent.
+        deferred: The budget of a ledger that has no file yet, else None. The first change creates
+            the file. Until then the ledger reads as one in which nothing is spent.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,14 +77,13 @@ class LedgerFile:
         return f"the ledger {self.path} {predicate}"
 
     def make_error(self, predicate: str) -> LedgerError:
-        """Make an error with a sentence whose subject is this ledger."""
+        """Make an error from a sentence whose subject is this ledger."""
         return LedgerError(self.make_sentence(predicate))
 
     def exists(self) -> bool:
         """Return whether there is a file that may be a ledger; False if one may be created."""
         try:
-            # The journal is looked for first: a ledger in use has both files, and never loses the
-            # main one.
+            # Look for the journal first: a ledger in use has both files, and the main one stays.
             journal_exists = Path(f"{self._file}-journal").exists()
             status = self._file.stat()
         except FileNotFoundError:
@@ -92,7 +91,7 @@ class LedgerFile:
                 raise self.make_error(
                     "is in a folder that does not exist. Create the folder first."
                 ) from None
-            if journal_exists:  # SQLite would take it as belonging to the new ledger
+            if journal_exists:  # SQLite would take it for the journal of the new ledger
                 raise self.make_error(
                     "is missing, but its -journal file exists. Restore both."
                 ) from None
@@ -126,7 +125,7 @@ class LedgerFile:
     def open_transaction(
         self, kind: Literal["DEFERRED", "IMMEDIATE"] = "DEFERRED"
     ) -> Iterator[sqlite3.Connection]:
-        """Open a transaction: it is on the disk after the block, or undone if the block raises."""
+        """Open a transaction: after the block it is on the disk, or undone if the block raises."""
         if self.deferred is not None and not self.exists():
             if kind == "DEFERRED":
                 with _open_unspent(self.deferred) as unspent:
@@ -138,20 +137,20 @@ class LedgerFile:
             self._check_version(database)
             if self.deferred is not None:  # another process may have created it with another budget
                 self.check_total(rows.read_budget(database), self.deferred)
-                self.deferred = None  # a file that is there is never created again
+                self.deferred = None  # an existing file is never created again
             yield database
             database.execute("COMMIT")
 
     def lock_if_created(self) -> Literal["DEFERRED", "IMMEDIATE"]:
-        """Choose the transaction of a look before a change, which finds a file that is read-only.
+        """Choose the kind of transaction for a check before a change.
 
-        A file that is not created yet is not created by a look.
+        It locks the file, so that a read-only file is noticed, unless that would create the file.
         """
         is_absent = self.deferred is not None and not self.exists()
         return "DEFERRED" if is_absent else "IMMEDIATE"
 
     def check_total(self, budget: Budget, given: Budget, rho: ExactNumber | None = None) -> None:
-        """Raise LedgerError unless the ledger holds the budget that a caller gives."""
+        """Raise LedgerError unless the ledger has the budget that a caller gives."""
         if not budget.has_total_of(given):
             wanted = _describe_total(given) if rho is None else _write_number(rho)
             raise self.make_error(
@@ -175,18 +174,19 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _connect(self, file: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-        """Connect for one operation. Closing the connection undoes what is not committed."""
+        """Connect for one operation. Closing the connection undoes uncommitted changes."""
         if self._missing_locks is not None:
             raise self.make_error(
                 f"is on a network file system mounted with {self._missing_locks}, so two machines "
                 "could spend the same budget. Mount it with locks, or use a local disk."
             )
-        # The file is never opened in another way: closing that would drop SQLite's locks on it.
+        # Never open the file in another way: closing it would drop SQLite's locks on it.
         uri = f"{file.as_uri()}?mode={mode}"
         try:
             connection = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with contextlib.closing(connection):
-                # With the folder, or a power failure could bring a journal back, and undo a charge.
+                # EXTRA syncs the folder too. Without it, a power failure could bring a journal back
+                # and undo a charge.
                 connection.execute("PRAGMA synchronous = EXTRA")
                 if connection.execute("PRAGMA application_id").fetchone() == (rows.APPLICATION,):
                     connection.execute("PRAGMA journal_mode = DELETE")
@@ -198,10 +198,8 @@ class LedgerFile:
             raise self.make_error(self._explain(str(error))) from None
 
     def _explain(self, message: str) -> str:
-        """Explain an error of SQLite, which takes a file without locks for one in use or damaged.
-
-        Args:
-            message: Its message.
+        """Explain an error message of SQLite, which takes a file without locks for one in use or
+        damaged.
         """
         if not _can_lock(self._file.parent):
             return _NO_LOCKS
@@ -211,7 +209,7 @@ class LedgerFile:
 
 
 def _can_lock(folder: Path) -> bool:
-    """Return False if files in a folder cannot be locked; True if they can, or nothing tells."""
+    """Return False if files in a folder cannot be locked; True if they can, or it is unknown."""
     try:
         import fcntl
     except ImportError:  # Windows, which has locks
@@ -222,7 +220,7 @@ def _can_lock(folder: Path) -> bool:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return False
-    except OSError:  # of the folder, which SQLite's own error tells
+    except OSError:  # the folder cannot be written, which SQLite's own error explains
         pass
     return True
 
@@ -231,7 +229,7 @@ def _find_missing_locks(folder: Path) -> str | None:
     """Find the option of a network mount that keeps locks on this machine, on Linux.
 
     Returns:
-        The option, or None where locks hold between machines, or nothing says that they do not.
+        The option; None if locks hold between machines, or it is unknown whether they do.
     """
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -249,7 +247,7 @@ def _find_missing_locks(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _open_unspent(budget: Budget) -> Iterator[sqlite3.Connection]:
-    """Open a ledger in memory in which nothing is spent, and nothing can be."""
+    """Open a read-only ledger in memory in which nothing is spent."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
         rows.create_tables(database, budget)
         database.execute("PRAGMA query_only = ON")
@@ -264,12 +262,12 @@ def open_ledger(
     *,
     deferred: bool = False,
 ) -> None:
-    """Make the file of a ledger, or check that it holds what the caller gives: see `Ledger`.
+    """Create the file of a ledger, or check its budget and unit: see `Ledger`.
 
     Args:
         file: The file.
         given: The budget that the caller gives, if any.
-        rho: The rho that the caller gives, which an error names.
+        rho: The rho that the caller gives, for error messages.
         bound: The unit of privacy that the caller gives, if any.
         deferred: Whether the first change creates the file.
     """
@@ -292,7 +290,7 @@ def open_ledger(
 
 
 def _write_number(rho: ExactNumber) -> str:
-    """Write a number as a float's decimal where this is the same number."""
+    """Write a number as a float's decimal if that is the same number."""
     shown = repr(floor_written(Fraction(rho)))
     return shown if Fraction(shown) == rho else str(rho)
 
@@ -306,7 +304,7 @@ def _describe_total(budget: Budget) -> str:
 
 
 def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
-    """Bind the unit that a caller gives to the cells of the domain, if there is one.
+    """Bind the unit that a caller gives to the cells of the domain, if a domain is given.
 
     Raises:
         BudgetError: There is a domain and no unit.
@@ -322,10 +320,10 @@ def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
 
 
 def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
-    """Set the unit of a ledger that has none yet, or the cells of its unit if they are not known.
+    """Set the unit of a ledger without a unit, or the cells of its unit if they are not known.
 
     Raises:
-        LedgerError: The ledger has another unit, or its unit is about other cells.
+        LedgerError: The ledger has another unit, or its unit has other cells.
     """
     with file.open_transaction("IMMEDIATE") as database:
         budget: Budget = rows.read_budget(database)

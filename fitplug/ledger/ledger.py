@@ -4,8 +4,8 @@ Amounts are rational numbers, summed exactly: whether a charge fits never depend
 floats, `spent` is rounded up and `remaining` down. The ledger is one SQLite file. A charge is one
 transaction, which is on the disk before `charge` returns.
 
-Damage, edits, and entries that were removed are noticed (see `fitplug.ledger.rows`). An older copy
-of the entire file that is put in its place cannot be noticed: it does not hold later charges.
+Damage, edits and removed entries are noticed (see `fitplug.ledger.rows`). An older copy of the
+entire file that replaces it is not noticed, and it lacks later charges.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class Ledger:
         unit: Unit | None = None,
         domain: Domain | None = None,
     ) -> Entry:
-        """Charge what an OpenDP measurement costs. Call the measurement after this returns.
+        """Charge the cost of an OpenDP measurement. Call the measurement after this returns.
 
         Args:
             measurement: A measurement whose output measure is zero-concentrated divergence.
@@ -280,7 +280,7 @@ class Ledger:
             what: What the charge pays for.
             key: A name for the charge, as in `charge`.
             unit: The unit of privacy that `d_in` is for, as in `charge`.
-            domain: The domain whose cells the unit is about, as in `charge`.
+            domain: The domain that defines the cells of the unit, as in `charge`.
 
         Returns:
             The charge as it was entered.

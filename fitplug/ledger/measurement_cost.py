@@ -1,6 +1,6 @@
 """The cost of an OpenDP measurement, by its own privacy map.
 
-The core does not import OpenDP. Where nobody has imported it, nothing can be an OpenDP measurement.
+The core does not import OpenDP. If nobody has imported it, nothing can be an OpenDP measurement.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from fitplug.numeric import read_python_number
 def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     """Evaluate the privacy map of an OpenDP measurement at an input distance.
 
-    The classes of objects are compared exactly, and methods are called through these classes, so
-    that no subclass, attribute or comparison of the caller's own has a say.
+    Classes are compared exactly, and methods are called through these classes, so that no subclass,
+    attribute or comparison of the caller's can interfere.
 
     Args:
         measurement: An OpenDP measurement whose output measure is zero-concentrated divergence.
-        d_in: The distance that one person's records make: a number of Python or NumPy, or a
-            tuple of them where the input metric has such.
+        d_in: The distance that one person's records can cause: a number of Python or NumPy, or a
+            tuple of them if the input metric has tuples.
 
     Returns:
         rho of zCDP: the float that the map computes, exactly.
 
     Raises:
-        InputError: The object is not such a measurement, or has no cost at `d_in`.
+        InputError: This is not such a measurement, or it has no cost at `d_in`.
     """
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
@@ -44,7 +44,7 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
         )
     measure = measurement_class.output_measure.fget(measurement)
     zcdp = measures.zero_concentrated_divergence()
-    # Once both are of this very class, their comparison is OpenDP's own.
+    # Both have exactly this class, so the comparison is OpenDP's own.
     if type(measure) is not opendp.Measure or measure != zcdp:
         raise InputError(
             f"the measurement's output measure is {measure}, but the ledger uses zero-concentrated "
@@ -62,7 +62,7 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
             f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is not a finite "
             "number above 0. Pass the distance that one person's rows can cause."
         )
-    # A decimal of the same digits may be below what the map has bounded.
+    # The decimal that Python prints may be below the map's bound.
     return Fraction(rho)
 
 
@@ -70,7 +70,7 @@ def _convert_distance(d_in: Any) -> Any:
     """Convert an input distance to Python's own numbers.
 
     Raises:
-        InputError: It is not a finite number, and no tuple of finite numbers.
+        InputError: It is neither a finite number nor a tuple of finite numbers.
     """
     distances = d_in if type(d_in) is tuple else (d_in,)
     numbers = tuple(map(read_python_number, distances))

@@ -1,13 +1,13 @@
 """Records of a ledger: its budget, its entries, the stages of their releases, and their hashes.
 
 A release is "charged" once its cost is in the ledger, "drawn" once its noisy answers are durable
-(or in the hands of the caller), and "published" once its folder is in place. Nobody saw a release
-that is charged and not drawn, so its noise may be drawn anew at no further cost. What is drawn is
-never drawn again. Charges without a stage are those of `Ledger.charge`.
+(or in the hands of the caller), and "published" once its folder is in place. Nobody has seen a
+release that is charged but not drawn, so its noise may be drawn again at no further cost. A drawn
+release is never drawn again. Charges from `Ledger.charge` have no stage.
 
-Entries and stages form one hash chain each: every row holds the hash of itself and of the row
-before it. The number of rows and the hash of the last one are in the budget's row. So an edit, or a
-row that is missing anywhere, is noticed.
+Entries and stages form one hash chain each: every row has a hash of itself and of the row before
+it. The budget's row has the number of rows and the hash of the last one. So any edit and any
+missing row is noticed.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def hash_values(*values: str | float | None) -> str:
 def encode_fraction(exact: Fraction) -> str:
     """Write a fraction as numerator/denominator in hexadecimal.
 
-    The digits are hexadecimal because Python refuses to print decimal numbers as long as these
-    may be.
+    Python refuses to print decimal numbers that are as long as these may be.
     """
     return f"{exact.numerator:x}/{exact.denominator:x}"
 
@@ -58,7 +57,7 @@ def decode_fraction(text: str) -> Fraction:
 
 
 def encode_unit(unit: BoundUnit) -> str:
-    """Write a unit with its cells as JSON, in one way only."""
+    """Write a unit with its cells as canonical JSON."""
     return json.dumps(unit.to_spec(), sort_keys=True)
 
 
@@ -81,16 +80,15 @@ class Entry:
 
     Attributes:
         id: The number of the charge, from 1.
-        time: When the ledger was charged, in UTC (ISO 8601).
-        rho: The charge in rho of zCDP, exact. It is 0 for a release that is covered by an
-            earlier charge.
+        time: The time of the charge, in UTC (ISO 8601).
+        rho: The charge in rho of zCDP, exact. It is 0 for a release that an earlier charge covers.
         what: What the charge paid for.
-        key: The name of the charge, if it was given one. No two charges have one key.
-        plan_digest: The digest of the plan that is released.
-        folder: Where the release went.
+        key: The name of the charge, if it has one. No two charges have the same key.
+        plan_digest: The digest of the released plan.
+        folder: The folder or the file of the release.
         covered_by: The number of the earlier charge that covers this release.
-        profile: The digest of the costs per cell that the ledger keeps with the charge.
-        bound_unit: The unit of privacy of the release, with its cells; rho is what it costs in the
+        profile: The digest of the costs per cell that the ledger stores with the charge.
+        bound_unit: The unit of privacy of the release, with its cells; rho is the cost in the
             ledger's unit.
         noise: The noise of the release, if all of it is discrete Gaussian.
     """
@@ -114,9 +112,9 @@ class Entry:
 
     @property
     def loss(self) -> CurveLoss | None:
-        """What the noise loses on the Gaussian curve; None if it may be of another kind."""
+        """The loss of the noise on the Gaussian curve; None if it may be of another kind."""
         if self.rho == 0 and self.plan_digest is None:
-            return CONTINUOUS  # a part of a release, whose charge has all of the noise
+            return CONTINUOUS  # a part of a release, whose charge has the noise of all parts
         return None if self.noise is None else self.noise.loss
 
 
@@ -130,11 +128,11 @@ class Stage:
 
     Attributes:
         entry: The number of the charge.
-        state: How far the release has come.
+        state: The state of the release.
         time: When the ledger recorded the stage, in UTC (ISO 8601).
         answers: The digest of the noisy answers, once they are drawn.
-        counts: The seal of the exact counts that the answers were made from (`Tables.seal`), if the
-            records of a person were limited.
+        counts: The seal of the exact counts behind the answers (`Tables.seal`), if the records per
+            person were limited.
         folder: The folder of the release; None for a release in memory.
     """
 
@@ -163,13 +161,12 @@ class Budget:
         head: The hash of the newest entry.
         stages: The number of stages of releases.
         stage_head: The hash of the newest stage.
-        bound_unit: The unit of privacy that all charges are for, with the cells that it is about.
-            Until the first charge it may be None, and its cells may be missing until the first
-            charge that says them.
+        bound_unit: The unit of privacy of all charges, with its cells. It may be None until the
+            first charge, and its cells may be missing until the first charge that has them.
         any_noise: Whether charges may be for noise of any kind, if the budget is given as epsilon
             and delta. The total is then less.
-        loss: What the noise of all charges together loses on the Gaussian curve; None if one of
-            them may have noise of another kind.
+        loss: The loss of all charges' noise on the Gaussian curve; None if a charge may have noise
+            of another kind.
     """
 
     total: Fraction
@@ -199,20 +196,20 @@ class Budget:
 
     @property
     def left(self) -> Fraction:
-        """What is left in rho of zCDP, exact."""
+        """The remaining budget in rho of zCDP, exact."""
         return self.left_for(CONTINUOUS)
 
     @property
     def needs_gaussian(self) -> bool:
-        """Whether all noise must be discrete Gaussian, so that epsilon is that of its curve."""
+        """Whether all noise must be discrete Gaussian, because epsilon is on the Gaussian curve."""
         return self.epsilon is not None and not self.any_noise
 
     def left_for(self, loss: CurveLoss | None) -> Fraction:
         """Compute what is left in rho of zCDP for a charge, exact.
 
         Args:
-            loss: What the noise of the charge loses on the Gaussian curve; None if it may be of
-                another kind. It matters only if sigma is so small that it is not `USUAL`.
+            loss: The loss of the charge's noise on the Gaussian curve; None if it may be of another
+                kind. It matters only if sigma is so small that it is not `USUAL`.
 
         Returns:
             An amount that is at least 0.
@@ -220,10 +217,10 @@ class Budget:
         return max(self.total_with(loss) - self.spent, Fraction(0))
 
     def total_with(self, loss: CurveLoss | None) -> Fraction:
-        """Compute the total in rho of zCDP that all charges may have after one that loses this.
+        """Compute the most rho of zCDP that all charges may have after a charge with this loss.
 
-        It may be less than what is spent already. It never is the total that rho alone would allow:
-        which of the two theorems holds must not depend on what was released (Theorem 6).
+        It may be less than the amount spent so far. It is never the total that rho alone would
+        allow, because which theorem holds must not depend on past releases (Theorem 6).
         """
         joined = self.join_loss(loss)
         if joined is None or not self.needs_gaussian:
@@ -231,14 +228,14 @@ class Budget:
         return joined.limit_rho(self.total)
 
     def join_loss(self, loss: CurveLoss | None) -> CurveLoss | None:
-        """Return what all noise loses on the Gaussian curve with a charge that loses this."""
+        """Return the loss of all noise on the Gaussian curve after a charge with this loss."""
         return None if self.loss is None or loss is None else self.loss.join(loss)
 
     def epsilon_at(self, delta: float) -> float:
-        """Compute the epsilon of all that is spent at a delta, rounded up.
+        """Compute the epsilon of the spent budget at a delta, rounded up.
 
-        It lies on the Gaussian curve if all noise is discrete Gaussian, and follows from rho alone
-        otherwise.
+        It lies on the Gaussian curve if all noise is discrete Gaussian; otherwise it follows from
+        rho alone.
         """
         cost = math.nextafter(math.sqrt(ceil_float(2 * self.spent)), math.inf)
         return epsilon_at(cost, delta, self.loss) if self.spent else 0.0
@@ -257,22 +254,22 @@ class Budget:
         return hash_values("now", self.first_hash, spent, *chains, unit, *loss)
 
     def complete_unit(self, charged: BoundUnit) -> BoundUnit:
-        """Return the ledger's unit after a charge for this one, which may be the first to say it or
-        its cells.
+        """Return the ledger's unit after a charge for this unit, which may be the first with a unit
+        or with cells.
         """
         return charged if self.bound_unit is None else self.bound_unit.complete(charged)
 
     def has_total_of(self, given: Budget) -> bool:
-        """Return whether the total of this budget is the one that a caller gives."""
+        """Return whether this budget has the total that a caller gives."""
         if given.epsilon is None:
             return self.total == given.total
-        # rho is not compared, as another version of SciPy may compute another last digit.
-        kept = self.epsilon, self.delta, self.any_noise
-        return kept == (given.epsilon, given.delta, given.any_noise)
+        # rho is not compared, because another version of SciPy may compute another last digit.
+        described = self.epsilon, self.delta, self.any_noise
+        return described == (given.epsilon, given.delta, given.any_noise)
 
 
 def encode_loss(loss: CurveLoss | None) -> tuple[float | None, float | None]:
-    """Return the numbers of a loss, or twice None if the noise may be of another kind."""
+    """Return the numbers of a loss, or two times None if the noise may be of another kind."""
     return (None, None) if loss is None else (loss.stretch, loss.log_ratio)
 
 
@@ -292,11 +289,11 @@ def make_budget(
     """Make the budget that a caller gives as rho, or as epsilon and delta.
 
     Returns:
-        The budget, of which nothing is spent; None if the caller gives none.
+        The unspent budget; None if the caller gives none.
 
     Raises:
-        BudgetError: A number is out of range, the caller gives both or only one of epsilon and
-            delta, or says of a budget in rho that it is for any noise.
+        BudgetError: A number is out of range, the caller gives rho with epsilon or delta, only one
+            of epsilon and delta, or any_noise with a budget in rho.
     """
     check_budget(rho, epsilon, delta)
     if type(any_noise) is not bool:
@@ -311,7 +308,7 @@ def make_budget(
     if epsilon is None or delta is None:
         return None
     total = rho_at(epsilon, delta) if any_noise else rho_of_budget(epsilon, delta)
-    # The decimal of the float that a ledger shows for it.
+    # The total is the decimal of the float that a ledger shows for it.
     exact = Fraction(repr(floor_written(Fraction(total))))
     return Budget.create(exact, float(epsilon), float(delta), unit, any_noise)
 

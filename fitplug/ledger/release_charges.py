@@ -1,10 +1,10 @@
-"""Charges of releases that happen exactly once: they are made, or found by a retry.
+"""Charges of releases that happen exactly once: a request makes a charge, or a retry finds it.
 
 Parts of one release may be drawn at different times, such as period by period. The release is
-charged as a whole, before its first part is drawn. Each part then has an entry of its own, at no
-cost, within that charge. Its stages say whether the part was drawn, so that no copy of a folder can
-draw it again. These entries name no plan and have no costs per cell: what they cost is in the
-charge, and no other release is ever taken for a retry of them.
+charged as a whole, before its first part is drawn. Each part then has its own entry, at no cost,
+covered by that charge. The entry's stages show whether the part was drawn, so that no copy of a
+folder can draw it again. These entries name no plan and have no costs per cell: the charge contains
+their cost, and no other release is ever taken for a retry of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DrawRequest:
         charge: The charge of the whole release.
         key: The name of the part. A request with the same charge and key is a retry.
         what: What is drawn.
-        folder: Where the part goes.
+        folder: The folder of the part.
     """
 
     charge: Entry
@@ -77,10 +77,10 @@ class ReleaseCharges:
         Draw noise after this returns, and only if the stage is "charged".
 
         Args:
-            request: What is to be charged, or which part of a charged release is to be drawn.
-            counts: The seal of the exact counts, if a person's records were limited. For a
-                release that is covered by an earlier charge they must be those of that charge.
-            seal: The seal of all exact counts of a release in parts, which is kept with the charge.
+            request: The release to charge, or the part of a charged release to draw.
+            counts: The seal of the exact counts, if the records per person were limited. A release
+                that an earlier charge covers must have that charge's counts.
+            seal: The seal of all exact counts of a release in parts, to store with the charge.
 
         Returns:
             The charge and its stage.
@@ -121,14 +121,14 @@ class ReleaseCharges:
         """
         file = self._file
         check_texts(request.what, request.key, request.folder)
-        # The same transaction as for a charge, so that a file that cannot be written is noticed.
+        # The same transaction as for a charge, so that a read-only file is noticed.
         with file.open_transaction(file.lock_if_created()) as database:
             budget, entries, stages = rows.read_all(database)
             request = convert_request(file, budget, request)
             return _find_or_allow(file, database, budget, entries, stages, request)[0]
 
     def read(self, entry: Entry) -> StagedCharge | None:
-        """Read how far the release of a charge has come; None if the ledger lacks the charge.
+        """Read the stage of a charge's release; None if the ledger lacks the charge.
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
@@ -145,12 +145,12 @@ class ReleaseCharges:
         Args:
             entry: The charge.
             answers: The digest of the noisy answers.
-            counts: The seal of the exact counts, if a person's records were limited.
+            counts: The seal of the exact counts, if the records per person were limited.
             folder: The folder of the release; None for a release in memory.
 
         Returns:
-            The stage that the release is at. It has other answers if another process was first:
-            then discard this draw.
+            The stage of the release. It has other answers if another process was first; then
+            discard this draw.
 
         Raises:
             LedgerError: The file cannot be written.
@@ -158,7 +158,7 @@ class ReleaseCharges:
         return self._record(Stage(entry.id, "drawn", read_time(), answers, counts, folder))
 
     def record_publication(self, drawn: Stage, folder: str) -> Stage:
-        """Record that a release is in `folder`, and return the stage that it is at.
+        """Record that a release is in `folder`, and return its stage.
 
         Raises:
             LedgerError: The file cannot be written.
@@ -166,7 +166,7 @@ class ReleaseCharges:
         return self._record(replace(drawn, state="published", time=read_time(), folder=folder))
 
     def _record(self, stage: Stage) -> Stage:
-        """Record a stage unless the release is as far already; return the stage that it is at."""
+        """Record a stage unless the release has reached it already; return the release's stage."""
         with self._file.open_transaction("IMMEDIATE") as database:
             budget, _, stages = rows.read_all(database)
             reached = stages.get(stage.entry)
@@ -178,7 +178,7 @@ class ReleaseCharges:
 
 
 def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> None:
-    """Raise KeyTaken if a release that is begun is made from other counts than those it began with.
+    """Raise KeyTaken if an unfinished release began with other counts.
 
     Parts of it may be drawn already, and answers from two counts cost more than the charge.
     """
@@ -210,8 +210,8 @@ def _find_or_allow(
     """Find the charge that a request is a retry of, or check that a new charge is allowed.
 
     Returns:
-        The charge that is retried, None for a new charge that is allowed; and the charge
-        that covers the release.
+        The retried charge, None for a new charge, which is then allowed; and the charge that covers
+        the release, if the request names one.
     """
     covered_by = None
     if request.covered_by is not None:

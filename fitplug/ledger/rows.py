@@ -1,8 +1,8 @@
-"""The rows of a ledger's file: written in one transaction, and read only as they were written.
+"""The rows of a ledger's file: written in one transaction, and accepted only as they were written.
 
-Entries form a hash chain, and the stages of releases form a second one. Where both end is kept in
-the budget's row, beside what is spent. So an edit is noticed, and a row that is missing anywhere,
-also the newest. Anyone who writes the file on purpose can make all of it agree again.
+Entries form a hash chain, and the stages of releases form a second one. The budget's row has the
+ends of both chains and the amount spent. So any edit and any missing row is noticed, even of the
+newest row. Anyone who rewrites the file on purpose can make all of it agree again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ T = TypeVar("T")
 APPLICATION = int.from_bytes(b"fitp", "big")
 SCHEMA_VERSION = 1
 
-# Every _exact is numerator/denominator in hexadecimal, of any length. The number beside it is the
-# same rounded up, for readers with other tools and as a check on damage. The column "mark" holds
-# the hash of the budget's row.
+# Every _exact column is numerator/denominator in hexadecimal, of any length. The column without
+# _exact has the same number rounded up, for other tools and as a check for damage. The column
+# "mark" has the hash of the budget's row.
 SCHEMA = (
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
@@ -121,7 +121,7 @@ def write_budget(database: sqlite3.Connection, budget: Budget) -> None:
 def read_budget(database: sqlite3.Connection) -> Budget:
     """Read the budget, verified against the newest entries and stages.
 
-    This takes as long with many entries as with few.
+    The time does not depend on the number of entries.
 
     Raises:
         DamagedError: A row is missing or was edited.
@@ -178,7 +178,7 @@ def read_all(
 
 
 def read_costs(database: sqlite3.Connection, digest: str) -> CellCosts:
-    """Read the costs per cell of this digest.
+    """Read the costs per cell with this digest.
 
     Raises:
         DamagedError: The row is missing or was edited.
@@ -202,7 +202,7 @@ def find_key(database: sqlite3.Connection, key: str) -> tuple[str, str | None] |
 
 
 def _read_budget_row(database: sqlite3.Connection) -> Budget:
-    """Read the budget's row, whose hash is verified.
+    """Read the budget's row, and verify its hash.
 
     Raises:
         DamagedError: The row was edited.
@@ -249,11 +249,12 @@ def _read_chain(
     Args:
         database: The open transaction.
         table: The table of the rows. The first value of a row is its number, the last its hash.
-        parse: Makes an item of the values of a row without its hash.
-        hash_item: Computes the hash of an item from the hash before it, its number and itself.
+        parse: A function that makes an item from the values of a row without its hash.
+        hash_item: A function that computes the hash of an item from the hash before it, its number
+            and itself.
         chain: The hash that row 1 follows, the number of rows, and the hash of the last row.
-        newest: Whether only the newest two rows are read. The hash of the older one is then taken
-            as it is, unless it is row 1: the hash before it is not known.
+        newest: Whether to read only the newest two rows. The hash of the older one is then not
+            verified, unless it is row 1, because the hash before it is not known.
 
     Returns:
         The items of the rows.
@@ -262,7 +263,7 @@ def _read_chain(
         DamagedError: A row is missing or was edited.
     """
     first_hash, count, last_hash = chain
-    # Without a limit below, so that a row that was added before row 1 is noticed, too.
+    # All rows are read without a lower limit, so that a row added before row 1 is noticed too.
     where = f"WHERE id >= {count - 1}" if newest else ""
     number = max(1, count - 1) if newest else 1
     before = first_hash if number == 1 else None
@@ -276,17 +277,17 @@ def _read_chain(
             raise DamagedError
         items.append(item)
         before, number = str(own_hash), number + 1
-    # The hash of no rows is the first one.
+    # Without rows, the last hash is the first one.
     if before != last_hash or number != count + 1:
         raise DamagedError
     return items
 
 
 def _decode_amount(rounded: float, text: str) -> Fraction:
-    """Read an exact amount, verified against the number beside it.
+    """Read an exact amount, and verify it against the rounded number.
 
     Raises:
-        DamagedError: The two differ, or the text is not an amount from 0 up.
+        DamagedError: The two differ, or the text is not an amount of at least 0.
     """
     exact = decode_fraction(text)
     if exact < 0 or _encode_amount(exact) != (rounded, text):
@@ -296,7 +297,7 @@ def _decode_amount(rounded: float, text: str) -> Fraction:
 
 @contextlib.contextmanager
 def _detect_damage() -> Iterator[None]:
-    """Raise DamagedError for the errors that rows of other types or contents lead to."""
+    """Raise DamagedError for the errors that unexpected types or contents of rows cause."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, ArithmeticError, zlib.error, MemoryError,
@@ -305,7 +306,7 @@ def _detect_damage() -> Iterator[None]:
 
 
 def _parse_entry(number: int, time: str, rho: float, exact: str, *values: Any) -> Entry:
-    """Make an entry of the values of its row."""
+    """Make an entry from the values of its row."""
     *described, unit, noise_std, answers = values
     amount = _decode_amount(rho, exact)
     noise = None if noise_std is None else DiscreteNoise(noise_std, answers)
@@ -323,7 +324,7 @@ def _hash_entry(before: str, number: int, entry: Entry) -> str:
 
 
 def _list_descriptions(entry: Entry) -> tuple[str | float | None, ...]:
-    """List what an entry says beside its number, its time and its amount."""
+    """List all values of an entry except its number, its time and its amount."""
     e = entry
     unit = encode_unit(e.bound_unit)
     noise = (None, None) if e.noise is None else (e.noise.noise_std, e.noise.answers)
@@ -331,12 +332,12 @@ def _list_descriptions(entry: Entry) -> tuple[str | float | None, ...]:
 
 
 def _encode_amount(exact: Fraction) -> tuple[float, str]:
-    """Write an amount rounded up, and exactly."""
+    """Encode an amount, rounded up and exactly."""
     return ceil_float(exact), encode_fraction(exact)
 
 
 def _parse_stage(_: int, *values: Any) -> Stage:
-    """Make a stage of the values of its row."""
+    """Make a stage from the values of its row."""
     stage = Stage(*values)
     if stage.state not in STATES:
         raise DamagedError

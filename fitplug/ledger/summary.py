@@ -13,7 +13,7 @@ _DIGEST_LENGTH = 12
 
 
 class LedgerSummary(NamedTuple):
-    """What a ledger holds, in texts of one line each.
+    """The content of a ledger, in texts of one line each.
 
     Attributes:
         facts: Labels and texts of the budget.
@@ -63,7 +63,7 @@ def format_ledger_html(name: str, summary: LedgerSummary, most: int) -> str:
     Args:
         name: The name of the ledger.
         summary: The summary.
-        most: How many charges are shown, at most.
+        most: The most charges to show.
     """
     facts = [f"{label}: {text}" for label, text in summary.facts]
     table = make_table("charges", summary.headings, summary.charges, most, what="charges")
@@ -89,5 +89,5 @@ def _format_amount(rho: str, epsilon: float | None = None, delta: float | None =
 
 
 def _make_printable(text: str | None) -> str:
-    """Replace the characters of a text that do not belong on one line."""
+    """Replace the characters of a text that are not printable on one line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text or "")

@@ -2,18 +2,18 @@
 
 Neighbours in the unit `ReplaceOne` differ by e_i - e_j, where the cells i and j are in one region:
 they have the same values of the attributes that the unit keeps. A cell i has a dense part d and a
-value of each symmetric attribute. What a move costs depends only on the dense parts d and d', and
-on the set D of the symmetric attributes whose values differ. So pairs of the same (d, d', D) are
-one class, with one dual weight (docs/theory/units.md).
+value of each symmetric attribute. The cost of a move depends only on the dense parts d and d', and
+on the set D of the symmetric attributes whose values differ. So all pairs with the same (d, d', D)
+form one class, with one dual weight (docs/theory/units.md).
 
-Dense cells of one region that no query tells apart are one node. So are those of two regions whose
-cells have the same columns, in the same order: they have the same differences.
+Dense cells of one region that no query distinguishes form one node. Two regions whose cells have
+the same columns, in the same order, share their nodes, because they have the same differences.
 
 The number T x of records of each region is public. Queries matter modulo these totals: with the
 column of a reference cell subtracted from all columns of its region, W = W' + K T, where K has the
 columns of the reference cells. W' is zero at the reference cells, and W' v = W v for every
 difference v, as T v = 0. The reference cells of all regions have the same values of the attributes
-that the unit does not keep. So a row of W' asks for the attributes that its query asks for.
+that the unit does not keep. So a row of W' uses the same attributes as its query.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fitplug.numeric import (
 from fitplug.workload import classify_cells
 
 MOST_PAIRS = 2_000_000
-"""The most classes of pairs of cells. Their weights take 0.6 GB in a design then."""
+"""The most classes of pairs of cells. At this limit, their weights take 0.6 GB in a design."""
 
 TILE = 4_000_000
 """About the most classes of pairs whose costs are computed at once."""
@@ -47,8 +47,8 @@ class GroundedQueries:
     """Queries modulo the totals of regions.
 
     Attributes:
-        grounded: W', the queries without what public totals answer, shape (m, d).
-        public: K, what the queries ask of the public totals, shape (m, regions).
+        grounded: W', the queries without the part that public totals answer, shape (m, d).
+        public: K, the queries' coefficients of the public totals, shape (m, regions).
     """
 
     grounded: FloatArray
@@ -56,7 +56,7 @@ class GroundedQueries:
 
 
 def ground_queries(W: FloatArray, regions: IntArray, references: IntArray) -> GroundedQueries:
-    """Subtract from queries what public totals answer.
+    """Subtract from queries the part that public totals answer.
 
     Args:
         W: The queries, shape (m, d).
@@ -69,7 +69,7 @@ def ground_queries(W: FloatArray, regions: IntArray, references: IntArray) -> Gr
 
 @dataclass(frozen=True, eq=False)
 class PairEnds:
-    """Classes of pairs: two nodes and the number of a set D, shapes (v,)."""
+    """Classes of pairs: the two nodes and the number of the set D of each, shapes (v,)."""
 
     first: IndexArray
     second: IndexArray
@@ -80,14 +80,14 @@ class PairEnds:
 class CellPairs:
     """The classes of pairs of cells between which a record may move.
 
-    Set D number i has the movable symmetric attributes of the binary digits of i. The classes are,
-    for the empty set, the pairs of different nodes of one region; then, for each other set, these
-    pairs and after them the pairs of each node with itself.
+    The binary digits of a set's number are the movable symmetric attributes in the set. The classes
+    of the empty set are the pairs of different nodes of one region. Each other set D has these
+    pairs, and after them the pairs of each node with itself.
 
     Attributes:
         node_of_cell: The node of each dense cell, numbered by region, shape (d,).
-        regions: The region of each dense cell, or one number for regions that no query tells apart,
-            shape (d,).
+        regions: The region of each dense cell, shape (d,). Regions that no query distinguishes have
+            one number.
         free: The number m of the symmetric attributes along which a record may move.
     """
 
@@ -186,10 +186,10 @@ class CellPairs:
                 yield slice(start, min(start + step, region.stop)), slice(start, region.stop)
 
     def name(self, first: IntArray, second: IntArray, moves: IntArray) -> RecordSets:
-        """Name classes of pairs: two nodes and the number of a set D, shapes (v,).
+        """Name classes of pairs, given by two nodes and the number of a set D, shapes (v,).
 
-        A pair is two records in the first cells of the nodes, the earlier one first. Their labels
-        differ in the attributes of D.
+        A pair is named by two records in the first cells of its nodes, the earlier cell first.
+        Their labels differ in the attributes of D.
         """
         ends = self.cells[np.sort(np.stack([first, second], axis=1), axis=1)]
         labels = np.zeros((len(ends), 2, self.free), dtype=np.int64)
@@ -197,7 +197,7 @@ class CellPairs:
         return RecordSets(ends, labels)
 
     def find_ends(self, named: RecordSets) -> PairEnds:
-        """Find the nodes and the sets D of pairs that are named."""
+        """Find the nodes and the sets D of named pairs."""
         first, second = self.node_of_cell[named.cells].T
         return PairEnds(first, second, named.find_differing()[:, 0, 1] @ self._bits)
 
@@ -226,7 +226,7 @@ def find_pairs(matrices: Sequence[FloatArray], regions: IntArray, free: int) -> 
         regions: The region of each dense cell, shape (d,); all have as many cells.
         free: The number of the symmetric attributes along which a record may move.
     """
-    # Of one group after another, as a copy of all coefficients may take more than a gigabyte.
+    # One group after another, because a copy of all coefficients may take more than a gigabyte.
     by_group = np.stack([classify_cells(W) for W in matrices]).astype(np.float64)
     classes = classify_cells(by_group + 1)
     by_region = classes[np.argsort(regions, kind="stable")].reshape(int(regions.max()) + 1, -1)
@@ -237,12 +237,12 @@ def find_pairs(matrices: Sequence[FloatArray], regions: IntArray, free: int) -> 
 
 
 def mix_sets(table: AnyArray, out: tuple[Any, Any], moved: tuple[Any, Any], bit: int) -> AnyArray:
-    """Replace the binary digit of the first index (2^m, ...) of a table by another one.
+    """Mix the entries of a table (2^m, ...) whose first indices differ in one binary digit.
 
     Args:
         table: The table.
-        out: What the entries whose digit is 0 and 1 are multiplied by, where the new digit is 0.
-        moved: The same, where the new digit is 1.
+        out: The factors of the entries with digit 0 and 1 in the new entry with digit 0.
+        moved: The factors in the new entry with digit 1.
         bit: The number of the digit.
 
     Returns:

@@ -1,6 +1,6 @@
 """A bound from above on the cost of all moves of a record, of which there may be 2^100.
 
-f(D) = 2 sum_T (w_T - g_T), and g = sum_T w_T prod_{a in T} s_a is bounded from below
+f(D) = 2 (sum_T w_T - g), and g = sum_T w_T prod_{a in T} s_a is bounded from below
 (docs/theory/units.md, "Too many moves to list"). The weights are divided into a main part and the
 rest,
 
@@ -8,16 +8,16 @@ rest,
 
 * The main part of g depends on L = sum_a v_a s_a, and on the sums of v_a^2 s_a^2 and v_a^3 s_a^3.
   The range of L is divided into intervals. In each interval the main part is at least a constant
-  and a number for each attribute, in D or not in D.
-* Each term of the rest is at least its value at one move, and a number for each attribute at which
-  the move differs from that one.
+  plus a number for each attribute, which depends on whether the attribute is in D.
+* Each term of the rest is at least its value at one reference move, plus a number for each
+  attribute at which a move differs from the reference.
 
-So in each interval g is at least a sum over attributes, of which each is made least alone, with a
+So in each interval g is at least a sum over attributes. Each term of it is minimised alone, with a
 multiplier for the condition that L is in the interval. Intervals with the least bounds are divided
-again, until the bound reaches the move's cost, or nothing more is gained.
+again, until the bound reaches the move's cost or nothing more is gained.
 
-All numbers are floats of one machine as of any other: see `fitplug.neighbours.move_costs`. What
-they round is far below `_SLACK` times the sum of the sizes of all terms, and sums are those of
+All floats are the same on every machine: see `fitplug.neighbours.move_costs`. Their rounding errors
+are far below `_SLACK` times the sum of the absolute values of all terms, and sums are taken of
 integers.
 """
 
@@ -30,49 +30,53 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.neighbours.move_costs import MOST_LISTED, MoveCosts, add_in_order
-from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.neighbours.move_costs import MOST_LISTED, MoveCosts, add_by_attribute, add_in_order
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
 
 _SLACK = 2.0**-42
 """Relative; each term carries fewer than 2^10 roundings."""
 
 _PARTS = (1.0, 0.9, 0.75, 0.6)
-"""The parts of the best fit that are tried as main part. A rest below 0 costs more than above."""
+"""The shares of the best fit that are tried as main part. A negative rest costs more than a
+positive one.
+"""
 
 _FITTING, _BISECTIONS, _DIVISIONS = 40, 32, 16
 _FIRST_INTERVALS, _DIVIDED, _PIECES = 64, 64, 4
 _LARGEST_SET = 6
-"""The most attributes of a set whose rest is bounded at all moves. Larger sets take a constant."""
+"""The most attributes of a set whose rest is bounded attribute by attribute. The rest of a larger
+set is bounded by a constant.
+"""
 
 _LARGEST_SIZE = 2.0**57
-"""The largest sum of the sizes of all terms, so that int64 can hold them."""
+"""The largest sum of the absolute values of all terms, so that int64 can hold them."""
 
 _GAIN = 2e-6
-"""What a division must gain, relatively, for another one to follow."""
+"""The relative gain of a division from which on another one follows."""
 
 _MOST_TIGHT = 3
-"""The largest number of moves for which the bound on the rest is also made tight."""
+"""The most moves at which the bound on the rest is made tight."""
 
 _CLOSE = 1e-5
-"""A bound so close to the cost of a move, relatively, is good enough."""
+"""The relative distance between the bound and a move's cost that is good enough."""
 
 
 def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
     """Bound the cost of all moves from above: each move's cost, up to `MOST_LISTED` attributes.
 
     Args:
-        costs: What moves cost.
+        costs: The costs of moves.
         moves: Costly moves (v, m), the costliest first. The bound is made tight at some of them.
 
     Returns:
-        A number that no move costs more than. It is the same on every machine.
+        An upper bound on the cost of every move. It is the same on every machine.
     """
     if costs.size <= MOST_LISTED:
         rounding = _SLACK * add_in_order(costs.weights)
         return math.ceil(float(costs.evaluate_all().max()) + rounding)
     total = int(costs.weights.sum())
     attained = float(costs.evaluate(moves[:1])[0])
-    # Of each set alone, no product is less than the least of its ratios.
+    # Each set's product is at least the least of its ratios.
     least = costs.ratios[costs.members].min(axis=1)
     bound = 2 * (total - int(np.floor(costs.weights * least * (1 + _SLACK)).sum()))
     main = _fit_main_part(costs)
@@ -85,7 +89,7 @@ def upper_costliest_move(costs: MoveCosts, moves: BoolArray) -> int:
 
 
 def _select_different(moves: Sequence[BoolArray]) -> list[BoolArray]:
-    """Select the first moves along numbers of attributes that differ by a tenth of all."""
+    """Select the first moves whose numbers of attributes differ by at least a tenth of m."""
     chosen: list[BoolArray] = []
     for move in moves:
         others = [abs(int(move.sum()) - int(other.sum())) for other in chosen]
@@ -134,10 +138,10 @@ def _fit_main_part(costs: MoveCosts) -> _MainPart | None:
     counts = _count_members(costs)
     chosen = counts == largest
     members, weights = costs.members[chosen][:, :largest], costs.weights[chosen]
-    wanted = _add_by_attribute(members, weights, m)
+    wanted = add_by_attribute(members, weights, m)
     values = (wanted > 0).astype(np.float64)
     for _ in range(_FITTING):
-        reached = _add_by_attribute(members, values[members].prod(axis=1), m)
+        reached = add_by_attribute(members, values[members].prod(axis=1), m)
         values = values * np.sqrt(wanted / np.where(reached > 0, reached, 1.0))
         values = values / max(float(values.max()), 1e-300)
     values = np.append(values, 1.0)
@@ -173,9 +177,9 @@ def _lower_sum(
 
     Args:
         main: The main part.
-        parts: The parts of it that are taken.
-        moves: The moves at which the rest is tight. In each interval the best part and the best
-            of these moves count.
+        parts: The shares of it to try.
+        moves: The moves at which the bound on the rest is tight. In each interval the best share
+            and the best of these moves count.
         wanted: g at a move: intervals in which g is larger need no better bound.
     """
     costs = main.costs
@@ -218,11 +222,11 @@ def _lower_sum(
 
 
 def _lower_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[int, FloatArray]:
-    """Bound sum_T e_T prod s_a from below by its value at a move, and a number for each change.
+    """Bound sum_T e_T prod s_a from below by its value at a move plus a number for each change.
 
     Returns:
-        The constant, and what is added for each attribute that a move is not along, and is along,
-        shape (2, m): integers.
+        The constant, and for each attribute the number that is added if another move is not along
+        it, and if it is, shape (2, m): integers.
     """
     m, counts = costs.size, _count_members(costs)
     here, there = costs.place(move), costs.place(~move)
@@ -231,7 +235,7 @@ def _lower_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[in
         chosen = counts == j
         members, e = costs.members[chosen][:, :j], rest[chosen]
         if j > _LARGEST_SET:
-            # A main part has no sets as large, so that these are weights > 0.
+            # The main part has no sets this large, so these rests are weights > 0.
             constant += int(np.floor(e * costs.ratios[members].min(axis=1)).sum())
             continue
         at_move = e * here[members].prod(axis=1)
@@ -243,23 +247,23 @@ def _lower_rest(costs: MoveCosts, rest: FloatArray, move: BoolArray) -> tuple[in
             product = e.copy()
             for place, other in zip(members.T, differs, strict=True):
                 product *= (there if other else here)[place]
-            # Each of the attributes that differ bears an equal part of the change.
+            # Each attribute that differs bears an equal share of the change.
             part = (product - at_move) / sum(differs)
             for i in np.flatnonzero(differs).tolist():
                 least[:, i] = np.minimum(least[:, i], part)
-        changes += _add_by_attribute(members, np.floor(least), m)
+        changes += add_by_attribute(members, np.floor(least), m)
     return constant, np.stack([np.where(move, changes, 0.0), np.where(move, 0.0, changes)])
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Bounds of g that are sums over attributes in each interval, one for each way to divide it.
+    """Bounds of g that are sums over attributes in each interval, for k divisions of the weights.
 
     Attributes:
         entries: v_a s_a of attributes that are not in D, and that are, shape (2, m).
-        multiples: k_0, k_1, k_2, k_3 of the main part in each way, shape (k, 4 or more).
-        constants: What the rest adds to g at any move, integers, shape (k,).
-        changes: What the rest adds for each attribute, integers, shape (k, 2, m).
+        multiples: k_0, k_1, k_2, k_3 of each division's main part, shape (k, 4 or more).
+        constants: What each division's rest adds to g at any move, integers, shape (k,).
+        changes: What it adds for each attribute out of D and in D, integers, shape (k, 2, m).
     """
 
     entries: FloatArray
@@ -269,7 +273,7 @@ class _Sums:
 
     @frozen_property
     def sizes(self) -> FloatArray:
-        """The largest size of all terms of the main part, added up, shape (k,)."""
+        """A bound on the sum of the absolute values of the main part's terms, shape (k,)."""
         _, k1, k2, k3 = self.multiples[:, :4].T
         size = add_in_order(np.abs(self.entries).max(axis=0))
         return np.asarray(k1 * size + k2 * size * size + k3 * size * size * size)
@@ -300,7 +304,7 @@ class _Sums:
         steering = np.rint(self.entries * 2.0**30).astype(np.int64)
         ends = np.floor(low * 2.0**30).astype(np.int64), np.ceil(high * 2.0**30).astype(np.int64)
         for _ in range(_BISECTIONS):
-            # For each y, g is at least the sum of the least terms + y v_a s_a, less y L.
+            # For each y, g is at least the sum of the least (term + y v_a s_a), minus y L.
             y = (below + above) / 2
             outer = outside + y[:, :, None] * self.entries[0]
             inner = inside + y[:, :, None] * self.entries[1]
@@ -318,10 +322,3 @@ class _Sums:
 def _count_members(costs: MoveCosts) -> IntArray:
     """Count the attributes of each set, shape (t,)."""
     return np.asarray((costs.members < costs.size).sum(axis=1))
-
-
-def _add_by_attribute(members: IntArray, values: FloatArray, size: int) -> FloatArray:
-    """Add values, one for each set or one for each of its members, by attribute, (size,)."""
-    each = np.broadcast_to(values if values.ndim == 2 else values[:, None], members.shape)
-    sums = np.bincount(to_positions(members.ravel()), each.ravel(), minlength=size)
-    return np.asarray(sums[:size], dtype=np.float64)

@@ -1,14 +1,14 @@
-"""What the moves of a record cost: a polynomial in the attributes along which it moves.
+"""The costs of a record's moves: a polynomial in the attributes along which it moves.
 
 Where all attributes are symmetric, a move along the set D of attributes costs
 
     f(D) = 2 sum_T w_T (1 - prod_{a in T} s_a),    s_a = r_a = -1 / (n_a - 1) if a is in D, else 1
 
-(docs/theory/units.md, (U10)). T are the sets of attributes that blocks measure together, those
-that the unit keeps left out, and w_T > 0 their weights.
+(docs/theory/units.md, (U10)). The sets T are the attributes that blocks measure together, without
+those that the unit keeps, and w_T > 0 are their weights.
 
-The floats here steer a search, and its results are the same on every machine: sums are taken one
-after another, and nothing but sums, products, quotients and square roots is computed.
+The floats here steer a search whose results are the same on every machine: sums are taken in a
+fixed order, and only sums, products, quotients and square roots are computed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from fitplug.numeric import AnyArray, BoolArray, FloatArray, IntArray, frozen_pr
 _MOST_FLIPS = 4
 """The most times, on average, that a search changes each attribute."""
 
-
 MOST_LISTED = 18
-"""The most attributes of which all 2^m - 1 moves are tried."""
+"""The most attributes m for which all 2^m - 1 moves are tried."""
 
 LARGEST_SUM = 2.0**47
-"""The largest sum of all weights, so that sums of a few times as many are exact in floats."""
+"""The largest sum of all weights, so that floats hold a few times this sum exactly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +49,15 @@ class MoveCosts:
     def weigh(
         cls, ratios: FloatArray, sets: tuple[IntArray, IntArray], of_blocks: AnyArray
     ) -> tuple[MoveCosts, int]:
-        """Sum what blocks measure of each set of attributes.
+        """Sum the weights of blocks over the sets of attributes.
 
         Args:
             ratios: r_a of each attribute, and 1 after them.
             sets: The sets T, and the number of each block's set.
-            of_blocks: What each block measures, Python integers.
+            of_blocks: The weight of each block, Python integers.
 
         Returns:
-            The costs of moves, rounded up, and the binary logarithm of what they are multiplied by.
+            The scaled costs of moves, rounded up, and the binary logarithm of the scale.
         """
         members, index = sets
         weights = np.zeros(len(members), dtype=object)
@@ -73,7 +72,7 @@ class MoveCosts:
 
     @frozen_property
     def _rows(self) -> tuple[IntArray, IntArray]:
-        """The sets by attribute, one attribute after another, and where those of each begin."""
+        """The sets of each attribute, concatenated, and where each attribute's sets begin."""
         flat = self.members.ravel()
         order = np.argsort(flat, kind="stable")
         starts = np.searchsorted(flat[order], np.arange(self.size + 2))
@@ -84,7 +83,7 @@ class MoveCosts:
         return np.where(np.append(move, False), self.ratios, 1.0)
 
     def evaluate(self, moves: BoolArray) -> FloatArray:
-        """Evaluate f at moves (v, m), but for rounding, shape (v,)."""
+        """Evaluate f at moves (v, m), up to rounding, shape (v,)."""
         costs = []
         for move in moves:
             product = self.weights.copy()
@@ -94,25 +93,25 @@ class MoveCosts:
         return np.array(costs)
 
     def evaluate_all(self) -> FloatArray:
-        """Evaluate f at all 2^m moves, but for rounding: number k has the binary digits of k."""
+        """Evaluate f at all 2^m moves, up to rounding: move k has the binary digits of k."""
         bits = np.append(np.int64(1) << np.arange(self.size), 0)
         places = bits[self.members].sum(axis=1)
         ratios = self.ratios[:-1].tolist()
         return measure_all_moves(places, self.weights, [1.0] * self.size, ratios)
 
     def find_slopes(self, move: BoolArray) -> FloatArray:
-        """Compute sum over T with a of w_T prod_{b in T - a} s_b for each attribute a, (m,)."""
+        """Compute the sum of w_T prod_{b in T - a} s_b over the T with a, for each a, (m,)."""
         rest = _leave_one_out(self.place(move)[self.members]) * self.weights[:, None]
-        return _add_by(self.members, rest, self.size)
+        return add_by_attribute(self.members, rest, self.size)
 
     def climb(self, start: BoolArray) -> BoolArray:
-        """Change one attribute after another, each time the one that adds the most to the cost.
+        """Change one attribute at a time, always the one that adds the most to the cost.
 
         Args:
-            start: The move to begin from, shape (m,).
+            start: The move to start from, shape (m,).
 
         Returns:
-            A move from which no single change adds anything, but for rounding; not the empty one.
+            A nonempty move whose cost no single change increases, up to rounding.
         """
         move = start.copy()
         slopes, s = self.find_slopes(move), self.place(move)
@@ -129,10 +128,10 @@ class MoveCosts:
             before, s[a] = s[a], self.ratios[a] if move[a] else 1.0
             values = s[members]
             values[members == a] = 1.0
-            # w_T prod of all but a and one more, times the change of s_a.
+            # w_T times the product of all but a and one more, times the change of s_a.
             rest = _leave_one_out(values) * (self.weights[changed] * (s[a] - before))[:, None]
             rest[members == a] = 0.0
-            slopes = slopes + _add_by(members, rest, self.size)
+            slopes = slopes + add_by_attribute(members, rest, self.size)
         if not move.any():
             move[int(np.argmax(slopes * (1 - self.ratios[:-1])))] = True
         return move
@@ -143,7 +142,7 @@ class MoveCosts:
         Where all moves can be tried, the costliest of all is one of the starts.
 
         Returns:
-            The moves, shape (v, m). Nothing rests on whether one of them is the costliest of all.
+            The moves, shape (v, m). No proof depends on whether one of them is the costliest.
         """
         if self.size <= MOST_LISTED:
             costliest = int(np.argmax(self.evaluate_all()))
@@ -163,11 +162,11 @@ def measure_all_moves(
     same: Sequence[int] | Sequence[float],
     other: Sequence[int] | Sequence[float],
 ) -> AnyArray:
-    """Compute what all moves along m attributes cost, exactly if the numbers are integers.
+    """Compute the costs of all moves along m attributes, exactly if the numbers are integers.
 
     Args:
         places: The set T of attributes of each block, as binary digits, shape (b,).
-        squares: What each block measures apart from them, shape (b,).
+        squares: The square of each block's column without these attributes, shape (b,).
         same: |H e_i|^2 of each attribute, shape (m,).
         other: (H e_i)' H e_j for two cells of each attribute.
 
@@ -186,11 +185,11 @@ def scale_weights(weights: AnyArray) -> tuple[FloatArray, int]:
     """Scale integers >= 0, rounded up, so that their sum is at most `LARGEST_SUM`.
 
     Args:
-        weights: Python integers, shape (t,), fewer than 2^46.
+        weights: Python integers, shape (t,), fewer than 2^46 of them.
 
     Returns:
-        The numbers, and the binary logarithm s of the scale: a weight is at most 2^s times what
-        it became.
+        The scaled weights, and the binary logarithm s of the scale: a weight is at most 2^s times
+        its scaled weight.
     """
     s = int(weights.sum()).bit_length() - 46
     scaled = -(-weights >> s) if s > 0 else weights << -s
@@ -198,7 +197,7 @@ def scale_weights(weights: AnyArray) -> tuple[FloatArray, int]:
 
 
 def undo_scale(bound: int, s: int) -> int:
-    """Return the largest integer cost that a bound on scaled costs allows."""
+    """Convert a bound on scaled costs to a bound on integer costs."""
     return bound << s if s > 0 else bound >> -s
 
 
@@ -208,7 +207,7 @@ def add_in_order(values: FloatArray) -> float:
 
 
 def _leave_one_out(values: FloatArray) -> FloatArray:
-    """Multiply all entries of each row (t, k) but one, for each entry."""
+    """For each entry of each row (t, k), multiply all other entries of the row."""
     ahead, behind = np.ones_like(values), np.ones_like(values)
     for i in range(1, values.shape[1]):
         ahead[:, i] = ahead[:, i - 1] * values[:, i - 1]
@@ -216,7 +215,8 @@ def _leave_one_out(values: FloatArray) -> FloatArray:
     return np.asarray(ahead * behind)
 
 
-def _add_by(members: IntArray, values: FloatArray, size: int) -> FloatArray:
-    """Add values (t, k) by attribute, one after another, shape (size,)."""
-    sums = np.bincount(to_positions(members.ravel()), values.ravel(), minlength=size + 1)
+def add_by_attribute(members: IntArray, values: FloatArray, size: int) -> FloatArray:
+    """Add values (t, k), or (t,) for all members of a set, by attribute, in order, (size,)."""
+    each = np.broadcast_to(values if values.ndim == 2 else values[:, None], members.shape)
+    sums = np.bincount(to_positions(members.ravel()), each.ravel(), minlength=size)
     return np.asarray(sums[:size], dtype=np.float64)

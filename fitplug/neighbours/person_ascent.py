@@ -1,6 +1,6 @@
 """Costly persons by ascent: records are exchanged one by one until no exchange adds to the cost.
 
-Nothing rests on its success. All persons of a search ascend together.
+No proof depends on its success. All persons of a search ascend together.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from fitplug.neighbours.persons import PersonRecords, RecordProducts, RecordSets
 from fitplug.numeric import FloatArray, IntArray
 
 _SWEEPS = 20
-"""The most times that each record is tried anew."""
+"""The most times that each record is exchanged."""
 
 _CHUNK = 1_000_000
-"""The most gains of records that are computed at once, about."""
+"""About the most gains of records that are computed at once."""
 
 
 def list_costliest_records(products: RecordProducts, most: int) -> RecordSets:
@@ -24,7 +24,7 @@ def list_costliest_records(products: RecordProducts, most: int) -> RecordSets:
 
 
 def list_starts(products: RecordProducts, most: int) -> RecordSets:
-    """List differences to begin a search from: single records, and one record of each place."""
+    """List the differences from which a search starts: single records, and a record per place."""
     person, squares = products.person, np.diagonal(products.same)
     order = np.argsort(-squares, kind="stable")
     _, first = np.unique(person.places[order], return_index=True)
@@ -48,14 +48,14 @@ def ascend(
     keeps_first: bool = False,
     favour: FloatArray | None = None,
 ) -> RecordSets:
-    """Take out one record after another, and put in the best one, until that changes nothing.
+    """Replace one record after another by the best one, until that changes nothing.
 
     Args:
         products: The products of records, as floats.
-        starts: The first records of each person v.
-        keeps_first: Whether the first record of each person is never taken out.
-        favour: What is added to the cost of a record in each cell, shape (v, D). Persons who favour
-            different cells end at different ones of about equal cost.
+        starts: The initial records of each of v persons.
+        keeps_first: Whether the first record of each person is never replaced.
+        favour: A number that is added to the cost of a record in each cell, shape (v, D). Persons
+            who favour different cells end with different records of about equal cost.
     """
     width = products.products.shape[1] * (1 + len(products.person.sizes) * starts.cells.shape[1])
     size, ends = max(1, _CHUNK // width), []
@@ -71,12 +71,12 @@ def ascend(
 def _ascend_together(
     products: RecordProducts, starts: RecordSets, keeps_first: bool, favour: FloatArray | None
 ) -> RecordSets:
-    """Let some persons ascend. Their records may be in any order."""
+    """Ascend from some persons, whose records may be in any order."""
     cells, labels = starts.cells.copy(), starts.labels.copy()
     moving = np.arange(len(cells))
     for _ in range(_SWEEPS):
         before = RecordSets(cells[moving], labels[moving])
-        # The first record is taken out last, after others have joined it.
+        # The first record is replaced last, after others have joined it.
         for r in range(cells.shape[1] - 1, int(keeps_first) - 1, -1):
             cells[moving, r], labels[moving, r] = -1, 0
             rest = RecordSets(cells[moving], labels[moving])
@@ -90,7 +90,7 @@ def _ascend_together(
         moving = moving[changed]
         if not len(moving):
             break
-    # No record may add to the cost of none, where no query asks for the cells.
+    # Where no query counts the cells, no record adds to the cost.
     is_empty = (cells < 0).all(axis=1)
     cells[is_empty, 0] = starts.cells[is_empty, 0]
     return RecordSets(cells, labels)
@@ -102,8 +102,8 @@ def _find_best_records(
     """Find the record in another period that adds the most to each person.
 
     Returns:
-        How much it adds, shape (v,), -inf if there is no period left; its cell, shape (v,), and its
-        labels, shape (v, attributes).
+        The gain in cost, shape (v,), -inf if no period is left; the record's cell, shape (v,), and
+        its labels, shape (v, attributes).
     """
     person, cells = products.person, sets.cells
     v, m = len(cells), len(person.sizes)
@@ -115,10 +115,9 @@ def _find_best_records(
         given = np.flatnonzero(cells[:, r] >= 0)
         numbers = (tried[given] != sets.labels[given, r, None]) @ bits
         gains[given] += 2 * products.products[numbers, cells[given, r, None]]
-        own, every = cells[given, r, None, None], np.arange(len(person.periods))
-        gains[given] -= np.where(
-            person.are_in_one_period(own, every, numbers[..., None]), np.inf, 0
-        )
+        cell, every = cells[given, r, None, None], np.arange(len(person.periods))
+        conflicts = person.are_in_one_period(cell, every, numbers[..., None])
+        gains[given] -= np.where(conflicts, np.inf, 0)
     gains = gains.reshape(v, -1)
     best = gains.argmax(axis=1)
     label, cell = np.divmod(best, len(person.periods))
@@ -127,16 +126,16 @@ def _find_best_records(
 
 
 def _list_labels(person: PersonRecords, sets: RecordSets) -> IntArray:
-    """List labels for a further record: those of another record, some or all of them new.
+    """List labels for a further record: another record's labels, with some or all of them new.
 
     Returns:
-        Shape (v, labels, attributes). Some may occur twice.
+        Shape (v, labels, attributes), possibly with repetitions.
     """
     k, m = sets.labels.shape[1:]
     is_given = sets.cells >= 0
     given = np.where(is_given[..., None], sets.labels, k)
     is_used = (given[:, :, None, :] == np.arange(k)[:, None]).any(axis=1)
-    # The first label that no record has; the first of all, if all are used.
+    # The first label that no record has; label 0, if all are used.
     unused = np.where(is_used.all(axis=1), k, is_used.argmin(axis=1))
     unused = np.where(unused < np.array(person.sizes), unused, 0)[:, None]
     known = np.where(is_given[..., None], sets.labels, unused)

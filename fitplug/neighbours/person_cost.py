@@ -1,19 +1,19 @@
-"""The largest cost of a person with several records: exact where that can be, else bounded.
+"""The largest cost of a person with several records: exact where possible, else bounded.
 
 The cost of a difference is the sum of the products of all pairs of its records
 (`fitplug.neighbours.persons`), and the largest over all differences is wanted. There may be
-more differences than can be listed. Four ways are tried in this order:
+more differences than can be listed. Four methods are tried in this order:
 
-1. There is no symmetric attribute, and the differences are few. Then they are listed.
-2. Each period is a slot for one record; a dense cell has several if symmetric attributes too
-   distinguish periods. Each pair of slots gets its largest product. If there are at most 16, all
-   sets of slots are tried.
-3. There are more. Then the sum is at most that of k slots, where each one counts its own product
-   and the k - 1 largest positive products with other slots.
-4. If what was found may be above the truth, a branch and bound finds the largest cost, or states
-   the bound that it came to (`fitplug.neighbours.person_search`).
+1. Without symmetric attributes, if the differences are few, list them.
+2. Each period is a slot for one record; a dense cell has several slots if symmetric attributes also
+   distinguish periods. Each pair of slots gets its largest product. With at most 16 slots, try all
+   sets of slots.
+3. With more slots, the sum is at most that of k slots, where each slot counts its own product and
+   the k - 1 largest positive products with other slots.
+4. If this bound may be above the largest cost, a branch and bound finds the largest cost, or a
+   bound within its limit of work (`fitplug.neighbours.person_search`).
 
-The first three work with floats and with Python integers, and are exact for integers. The proofs
+The first three work with floats and with Python integers, without rounding of integers. The proofs
 are in docs/theory/persons.md.
 """
 
@@ -30,17 +30,17 @@ from fitplug.neighbours.persons import PersonRecords, RecordProducts, RecordSets
 from fitplug.numeric import AnyArray, IntArray
 
 MOST_SLOTS, MOST_LISTED = 16, 1_000_000
-"""The most slots for the second way, and the most differences for the first."""
+"""The most slots for the second method, and the most differences for the first."""
 
 
 @dataclass(frozen=True, eq=False)
 class LargestCost:
-    """What is known of the largest cost of a person.
+    """Bounds on the largest cost of a person.
 
     Attributes:
         of_cells: A bound on the cost of persons who have a record in each dense cell, shape (D,).
         is_exact: Whether the largest of these bounds is the largest cost itself.
-        costly: Costly persons that were found on the way, or None.
+        costly: Costly persons that the search found, or None.
     """
 
     of_cells: AnyArray
@@ -55,10 +55,10 @@ def upper_largest_cost(
 
     Args:
         products: The products of records, integers or floats.
-        claimed: A bound on the largest cost that is stated if it is proven and a better one would
-            depend on how long one searches. A plan claims one, so that it can be verified by
-            programs that search for a longer or a shorter time.
-        most_work: The most sums of a search, about.
+        claimed: A bound on the largest cost, which is returned if the search proves it and a better
+            bound would depend on the duration of the search. A plan claims one, so that programs
+            that search for a longer or a shorter time can verify it.
+        most_work: About the most sums of a search.
     """
     if _can_list(products.person, MOST_LISTED):
         return LargestCost(_list_costs(products), True)
@@ -72,7 +72,11 @@ def upper_largest_cost(
 
 
 def _upper_by_pairs(products: RecordProducts) -> tuple[AnyArray, bool]:
-    """Bound the costs by the largest products of each pair of places, as `LargestCost`, (D,)."""
+    """Bound the costs by the largest products of each pair of places.
+
+    Returns:
+        `of_cells` and `is_exact` of `LargestCost`.
+    """
     person, room = products.person, products.person.room
     squares, paired = merge_places(products)
     is_exact = not products.crosses
@@ -97,16 +101,16 @@ def count_differences(person: PersonRecords) -> int:
 
 
 def find_largest_by_slot(of_set: AnyArray, count: int, most: int) -> AnyArray:
-    """Find the largest value of the sets of at most k slots that have a given one, (slots,).
+    """Find the largest value over the sets of at most k slots that contain each slot, (slots,).
 
     Args:
-        of_set: The value of each set of slots, which are its bits, shape (2^slots,).
+        of_set: The value of each set of slots, shape (2^slots,). The bits of an index are the set.
         count: The number of slots.
         most: k.
     """
     has = (np.arange(2**count)[:, None] >> np.arange(count)) & 1 > 0
     allowed = has.sum(axis=1) <= most
-    return np.array([of_set[allowed & own].max() for own in has.T], dtype=of_set.dtype)
+    return np.array([of_set[allowed & has_slot].max() for has_slot in has.T], dtype=of_set.dtype)
 
 
 def sum_over_subsets(pairs: AnyArray) -> AnyArray:
@@ -124,8 +128,8 @@ def merge_places(products: RecordProducts) -> tuple[AnyArray, AnyArray]:
     """Find the largest products of records by place.
 
     Returns:
-        Of one record with itself, shape (places,), and of two different ones, (places, places).
-        Where places have room for one record, the diagonal means nothing.
+        The products of a record with itself, shape (places,), and of two different records,
+        (places, places). Where places have room for one record, the diagonal is meaningless.
     """
     person = products.person
     order = np.argsort(person.places, kind="stable")
@@ -139,7 +143,8 @@ def list_differences(products: RecordProducts) -> tuple[IntArray, AnyArray]:
     """List all differences of a person without symmetric attributes, and their costs.
 
     Returns:
-        The dense cells of each one's records, shape (v, k), padded with -1; and the costs, (v,).
+        The dense cells of each difference's records, shape (v, k), padded with -1; and the costs,
+        (v,).
     """
     person, pairs = products.person, products.same
     order = np.argsort(person.periods, kind="stable")
@@ -149,7 +154,7 @@ def list_differences(products: RecordProducts) -> tuple[IntArray, AnyArray]:
     for size in range(1, person.most + 1):
         longer, sums = [], []
         for cell in order.tolist():
-            # Records are added in the order of their periods, so that each set comes once.
+            # Records are added in the order of their periods, so that each set is listed once.
             earlier = (
                 person.periods[members[:, -1]] < person.periods[cell]
                 if members.shape[1]
@@ -176,11 +181,11 @@ def _list_costs(products: RecordProducts) -> AnyArray:
 
 
 def _upper_by_rows(squares: AnyArray, paired: AnyArray, person: PersonRecords) -> AnyArray:
-    """Bound the cost of k records, of which one is in a place, by their places, (places,).
+    """Bound the cost of k records, one of them in a given place, for each place, (places,).
 
     Args:
-        squares: What `merge_places` returns.
-        paired: The same.
+        squares: The products of a record with itself, from `merge_places`.
+        paired: The products of two records, from `merge_places`.
         person: Which records a person may have.
     """
     others, crossing = person.most - 1, np.maximum(paired, 0)
@@ -188,7 +193,7 @@ def _upper_by_rows(squares: AnyArray, paired: AnyArray, person: PersonRecords) -
         crossing[np.arange(len(squares)), np.arange(len(squares))] = 0
     of_row = squares + take_partners(crossing, person.room, others).sum(axis=1)
     ordered = np.repeat(np.sort(of_row)[::-1], person.room)
-    # A place that is not among the k largest takes that of the last of them.
+    # A place that is not among the k largest replaces the last of them.
     return np.asarray(ordered[:others].sum() + np.minimum(ordered[others], of_row))
 
 
@@ -196,10 +201,10 @@ _SEARCHED = 20_000_000
 """The most sums of a branch and bound."""
 
 _DRAWS = 3
-"""How many differences are searched with a record in each cell."""
+"""The number of searches for a difference with a record in each cell."""
 
 _MOST_LISTED = 20_000
-"""The most differences that are listed in each search: a design searches some tens of times."""
+"""The most differences to list in each search: a design searches some tens of times."""
 
 
 def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
@@ -207,11 +212,11 @@ def find_costly_differences(products: RecordProducts, most: int) -> RecordSets:
 
     Args:
         products: The products of records, as floats.
-        most: How many differences are wanted, about.
+        most: About the number of differences wanted.
 
     Returns:
-        At least one. The first is a difference of the largest cost but for rounding, where there is
-        no symmetric attribute and the differences are few.
+        At least one difference. Without symmetric attributes, if the differences are few, the first
+        one has the largest cost, up to rounding.
     """
     if _can_list(products.person):
         return _sort_by_cost(products, _search_all(products, most))
@@ -223,9 +228,9 @@ def find_costly_at_cells(products: RecordProducts, most: int, spread: float) -> 
 
     Args:
         products: The products of records, as floats.
-        most: For how many cells some are wanted, about.
-        spread: By which part of the largest cost of a record a difference may favour some cells, at
-            random. Without it their other records are often the same ones.
+        most: About the number of cells for which differences are wanted.
+        spread: The size of random favours of cells, relative to the largest cost of a record.
+            Without it, differences for different cells often have the same other records.
     """
     if _can_list(products.person):
         return _sort_by_cost(products, _search_all(products, 0))
@@ -237,20 +242,20 @@ def find_costly_at_cells(products: RecordProducts, most: int, spread: float) -> 
 
 
 def _sort_by_cost(products: RecordProducts, persons: RecordSets) -> RecordSets:
-    """Sort persons that are normalised, none twice, the costliest first."""
+    """Sort normalised persons, without repetitions, the costliest first."""
     persons = persons.leave_out()
     return persons.take(np.argsort(-products.compute_costs(persons), kind="stable"))
 
 
 def find_missed_differences(products: RecordProducts, most: int) -> RecordSets | None:
-    """Find differences that the search record by record may miss: of all, or by branch and bound.
+    """Find differences that the ascent may miss, by listing all or by branch and bound.
 
     Args:
         products: The products of records, as floats.
-        most: How many differences are wanted, about, if all are listed.
+        most: About the number of differences wanted, if all are listed.
 
     Returns:
-        Some differences; None where the search misses none.
+        Some differences; None where `find_costly_differences` misses none.
     """
     if _can_list(products.person):
         return None
@@ -261,12 +266,12 @@ def find_missed_differences(products: RecordProducts, most: int) -> RecordSets |
 
 
 def _can_list(person: PersonRecords, most: int = _MOST_LISTED) -> bool:
-    """Tell whether all differences are listed."""
+    """Tell whether a person has at most `most` differences, and no symmetric attribute."""
     return not len(person.differing_sets) and count_differences(person) <= most
 
 
 def _search_all(products: RecordProducts, most: int) -> RecordSets:
-    """List all differences, and take the costliest ones, and the costliest at each cell."""
+    """List all differences, and take the costliest of all and the costliest at each cell."""
     members, costs = list_differences(products)
     order = np.argsort(-costs, kind="stable")
     chosen = dict.fromkeys(order[:most].tolist())

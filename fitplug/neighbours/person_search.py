@@ -1,18 +1,18 @@
 """The costliest person by branch and bound over the records of a person.
 
-The places of records are decided one after another: periods, or dense cells that have room for
-several records (`PersonRecords.places`). A node of the search gives the records of the first of
-them; its persons have these records, and any others in later places. A later record has a star: its
-product with itself, those with the given records, and a half of what the other later records can
-add to it. No person of the node costs more than the given records and the largest stars of the
-later places together (docs/theory/persons.md, Lemma N2). Nodes whose bound is at most the cost of a
-known person are closed, and those of the largest bounds are divided next. If that takes too long,
-the largest bound of an open node is stated.
+The search decides one place of records after another: a period, or a dense cell that has room for
+several records (`PersonRecords.places`). A node of the search fixes the records in the first
+places; its persons have these given records, and any others in later places. A later record has a
+star: its product with itself, its products with the given records, and half of what the other later
+records can add to it. No person of the node costs more than the given records and the largest stars
+of the later places together (docs/theory/persons.md, Lemma N2). Nodes whose bound is at most the
+cost of a known person are closed, and the nodes with the largest bounds are divided next. If that
+takes too long, the result is the largest bound of an open node.
 
-Labels that no given record has are interchangeable, so a record takes a given one or the first that
-is not. Records in one place are, too, so their labels ascend. All sums are of 64-bit integers, so
-the search takes the same way everywhere. Products that are too large for them are first rounded up
-to fewer bits times a power of two.
+Labels that no given record has are interchangeable, so a record takes a used label or the first
+unused one. Records in one place are interchangeable too, so their labels ascend. All sums are of
+64-bit integers, so the search is the same on every machine. Products that are too large for them
+are first rounded up to fewer bits times a power of two.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from fitplug.neighbours.persons import RecordProducts, RecordSets
 from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
 MOST_WORK = 400_000_000
-"""The most sums of a search, about: some seconds."""
+"""About the most sums of a search: some seconds."""
 
 _CONFIRMING = 2
-"""How many times as many sums may prove a bound that is claimed."""
+"""The factor on the most sums for the proof of a claimed bound."""
 
 _OVERHEAD = 50_000
-"""The sums that take as long as what each step does besides."""
+"""The number of sums that take as long as the overhead of a step."""
 
 _CHUNK = 1_000_000
-"""The most sums that are computed at once, about."""
+"""About the most sums that are computed at once."""
 
 _MOST_LABELS = 4_000_000
-"""The most records that a node is divided by: no more are held at once."""
+"""The most records by which a node is divided, which are all in memory."""
 
 _STARTS = 8
-"""The most single records from which an ascent begins."""
+"""The most single records from which an ascent starts."""
 
 _NOTED, _LISTED = 4, 64
-"""The most persons that are noted of a step, and that are listed in the end."""
+"""The most persons that are noted at each step, and the most that are listed at the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class CostliestPersons:
     Attributes:
         bound: No person costs more: an integer where the products are integers, else a float.
         is_exact: Whether this is the largest cost.
-        costly: Persons of large cost, none twice, the costliest first.
+        costly: Different persons of large cost, the costliest first.
     """
 
     bound: int | float
@@ -72,12 +72,11 @@ def search_costliest(
 
     Args:
         products: The products of records, integers or floats.
-        most_work: The most sums to compute, about.
-        claimed: If not None, this bound is to be proven, and no other one. The products are
-            integers.
+        most_work: About the most sums to compute.
+        claimed: A bound to prove instead of finding one; the products must then be integers.
 
     Returns:
-        The bound; None if the claimed one was not proven, because it is wrong, too fine for the
+        The bound; None if the claimed bound was not proven, because it is wrong, too fine for the
         rounding of the products, or takes too long.
     """
     rounded, power = _round_up(products)
@@ -113,12 +112,12 @@ def _round_up(products: RecordProducts) -> tuple[IntArray, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    """Nodes of the search, in which equally many places are decided and records are given.
+    """Nodes of the search with equally many decided places and equally many given records.
 
     Attributes:
-        given: The records that are given.
-        costs: What they cost, shape (n,).
-        bounds: No person of a node costs more, shape (n,).
+        given: The given records.
+        costs: Their cost, shape (n,).
+        bounds: Upper bounds on the cost of the nodes' persons, shape (n,).
     """
 
     given: RecordSets
@@ -152,7 +151,7 @@ class _Search:
 
     Attributes:
         products: The products of records, int64.
-        best: The largest cost of the persons that were met.
+        best: The largest cost of the persons found so far.
     """
 
     def __init__(self, products: RecordProducts) -> None:
@@ -180,15 +179,15 @@ class _Search:
         """Divide nodes until all are closed, or it takes too long.
 
         Args:
-            most_work: The most sums to compute, about.
-            claimed: Nodes whose bound is not larger are closed.
+            most_work: About the most sums to compute.
+            claimed: Nodes with at most this bound are closed.
 
         Returns:
             A bound on the cost of all persons.
         """
         k, m, zero = self.person.most, len(self.person.sizes), np.zeros(1, dtype=np.int64)
         none = RecordSets(np.full((1, k), -1, dtype=np.int64), np.zeros((1, k, m), dtype=np.int64))
-        # By how many slots are decided, `room` in each place, and how many records are given.
+        # The keys are the number of decided slots, `room` in each place, and of given records.
         self._nodes = {(0, 0): _Nodes(none, zero, zero + np.iinfo(np.int64).max)}
         while True:
             kind = max(self._nodes, key=lambda kind: int(self._nodes[kind].bounds.max(initial=0)))
@@ -201,7 +200,7 @@ class _Search:
             self._branch(*kind, self._choose(kind), claimed)
 
     def _choose(self, kind: tuple[int, int]) -> _Nodes:
-        """Take nodes of the largest bounds out of those that are open."""
+        """Take the nodes with the largest bounds out of the open nodes."""
         nodes = self._nodes[kind]
         self._work += len(nodes) * nodes.given.cells.shape[1]
         labels = self._list_labels(nodes)
@@ -211,13 +210,13 @@ class _Search:
         return nodes.take(order[:most])
 
     def _branch(self, depth: int, count: int, nodes: _Nodes, claimed: int) -> None:
-        """Divide nodes by the next record in a place, or that there is none.
+        """Divide nodes by the next record in a place, or by its absence.
 
         Args:
-            depth: How many slots are decided in each of them.
-            count: How many records are given.
+            depth: The number of decided slots in each node.
+            count: The number of given records.
             nodes: The nodes.
-            claimed: Children whose bound is not larger are left out.
+            claimed: Children with at most this bound are left out.
         """
         room, labels = self.person.most - count, self._list_labels(nodes)
         place, next_place = depth // self._room, (depth + 1) // self._room
@@ -240,7 +239,7 @@ class _Search:
         self._put(((place + 1) * self._room, count), absent)
         if room == 1:
             return
-        # A bound of the largest products comes first, as it does not depend on labels.
+        # The bound from the largest products comes first, because it does not depend on labels.
         paired = largest[:, None] + 2 * self._stars.largest[here[:, None], later]
         rough = costs + stars.sum_largest(paired, next_place, room - 1)[:, None]
         self._work += paired.size
@@ -260,14 +259,14 @@ class _Search:
             self._put((depth + 1, count + 1), _Nodes(given, costs[at], bounds[is_open]))
 
     def _put(self, kind: tuple[int, int], nodes: _Nodes) -> None:
-        """Put nodes to those that are open."""
+        """Add nodes to the open nodes."""
         known = self._nodes.get(kind)
         self._nodes[kind] = nodes if known is None else known.append(nodes)
 
     def _sum_crossing(
         self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray
     ) -> IntArray:
-        """Sum what records add with the given ones, shape (n, labels, cells)."""
+        """Sum twice the products of records with the given ones, shape (n, labels, cells)."""
         total = np.zeros((len(nodes), len(labels), len(cells)), dtype=np.int64)
         for r in range(count):
             numbers = number_differing(nodes.given.labels[:, r], labels)
@@ -276,9 +275,9 @@ class _Search:
         return 2 * total
 
     def _list_labels(self, nodes: _Nodes) -> IntArray:
-        """List labels of the next record of some nodes, and the one after it, (labels, attributes).
+        """List labels of the next two records of some nodes, (labels, attributes).
 
-        The next one has a label that is given, or the first that is not.
+        The next record has a used label or the first unused one.
         """
         ranges = self._find_ranges(nodes)
         shape = [len(each) for each in ranges]
@@ -306,28 +305,28 @@ class _Search:
         for r in range(count):
             numbers = number_differing(given.labels[:, r], labels)
             is_next &= ~self.person.are_in_one_period(given.cells[:, r, None], here, numbers)
-        # Any two records differ in one attribute, which says nothing of their order.
+        # All records differ in this attribute, so it does not decide their order.
         is_after = np.ones(is_next.shape, dtype=bool)
-        for a, own in enumerate(labels.T):
+        for a, label in enumerate(labels.T):
             last = given.labels[:, count - 1, a, None]
             if a != self.person.always_differing:
-                is_after = (own > last) | ((own == last) & is_after)
+                is_after = (label > last) | ((label == last) & is_after)
         return is_next & (is_after | (given.cells[:, count - 1, None] != here))
 
     def _note_costliest(
         self, nodes: _Nodes, count: int, labels: IntArray, cells: IntArray, costs: IntArray
     ) -> None:
-        """Note the costliest persons of one more record than nodes give, by their costs."""
+        """Note the costliest persons with one record more than the given ones, by their costs."""
         largest = costs.reshape(len(nodes), -1).max(axis=1)
         best = np.argsort(-largest, kind="stable")[:_NOTED]
-        best = best[largest[best] >= 0]  # negative ones are no persons
+        best = best[largest[best] >= 0]  # negative costs mark records that a person cannot have
         if len(best):
             label, cell = np.divmod(costs[best].reshape(len(best), -1).argmax(axis=1), len(cells))
             self.note(_add_records(nodes.given.take(best), count, cells[cell], labels[label]))
 
 
 def _lower_conflicts(products: RecordProducts) -> IntArray:
-    """Lower the products of records in one period, so that no sum over a person has them."""
+    """Lower the products of records in one period so far that no costly person has such records."""
     if not products.person.apart:
         return products.products
     at, sets = np.arange(len(products.same)), np.arange(len(products.products))

@@ -1,23 +1,22 @@
-"""The records of a person with several of them, and what a strategy measures of them.
+"""The records of a person with several records, and what a strategy measures of them.
 
-In two units of privacy a person has up to k records, and no two of them in one period: a month, or
-whatever attribute `once_per` names. Where the records are distinct, each cell is such a period. A
+In two units of privacy a person has up to k records, at most one of them per period: a month, or
+whatever attribute `once_per` names. Where the records must be distinct, each cell is a period. A
 difference v is then a choice of at most k records, each with a dense cell and a cell of each
-symmetric attribute. By symmetry only this matters: which of the records are in one cell of a
-symmetric attribute, and which are in different cells. Numbers called labels say this: records with
-equal labels are in one cell. Records in different periods have dense cells of different periods, or
-different labels of a symmetric attribute that distinguishes periods.
+symmetric attribute. By symmetry, only this matters: which of the records share a cell of a
+symmetric attribute, and which do not. Labels encode it: records with equal labels share a cell.
+Records in different periods have dense cells of different periods, or different labels of a
+symmetric attribute that distinguishes periods.
 
-For block A of a structure the difference v counts as a matrix over the dense cells,
+In block A of a structure, the difference v is a matrix over the dense cells,
 
     M_A(v) = sum over pairs (r, s) of records of  c_A(r, s) e_r e_s'
     c_A(r, s) = prod_{a in A} (1 - 1/n_a if the labels of r and s are equal, else - 1/n_a)
 
 so that v' Sigma^-1 v = sum_A tr(M_A(v) Sigma_A^-1) (docs/theory/persons.md). The cost of v is also
-the sum of the inner products of what is measured of two records, over all pairs of its records. Two
+the sum, over all pairs of its records, of the inner products of the two records' measurements. Two
 records in given dense cells have one product for each set of symmetric attributes in which they
-differ. Floats and Python integers go through the same code: the optimizer needs the one, the exact
-cost of integers the other.
+differ. The same code takes floats, for the optimizer, and Python integers, for exact costs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from fitplug.numeric import AnyArray, BoolArray, FloatArray, IndexArray, IntArra
 
 _ODD = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
 _HALF = np.uint64(32)
-"""What mixes the bits of numbers, so that sums of them are rarely equal."""
+"""Constants that mix the bits of numbers, so that sums of them are rarely equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +40,8 @@ class PersonRecords:
 
     Attributes:
         most: k, the most records, which is at most the number of periods.
-        periods: What each dense cell says of the period of a record, from 0, shape (D,).
+        periods: The period of each dense cell, or as much of it as dense cells determine, from 0,
+            shape (D,).
         sizes: n_a of each of the structure's `block_attributes`; 1 if nothing depends on it.
         apart: The set of symmetric attributes, numbered as in `RecordSets.compare_records`, whose
             cells distinguish periods too.
@@ -61,8 +61,8 @@ class PersonRecords:
     def places(self) -> IndexArray:
         """The place of each dense cell, from 0, shape (D,).
 
-        A place is a period, or a dense cell if symmetric attributes distinguish periods too. It has
-        room for some records of a person.
+        A place is a period, or a dense cell if symmetric attributes distinguish periods too. It
+        holds up to `room` records of a person.
         """
         return np.arange(len(self.periods)) if self.apart else self.periods
 
@@ -84,20 +84,20 @@ class PersonRecords:
 
     @property
     def always_differing(self) -> int | None:
-        """The one symmetric attribute in which all records of a person differ; None if none is."""
+        """The only symmetric attribute in which all records of a person must differ, or None."""
         is_one = self.period_count == 1 and self.apart.bit_count() == 1
         return self.apart.bit_length() - 1 if is_one else None
 
     def are_in_one_period(
         self, first: IntArray, second: IntArray, differing: IntArray
     ) -> BoolArray:
-        """Find which records in two dense cells, which differ in a set of attributes, conflict."""
+        """Return whether records in two dense cells, differing in a set of attributes, conflict."""
         is_same = self.periods[first] == self.periods[second]
         return np.asarray(is_same & (differing & self.apart == 0))
 
     @property
     def differing_sets(self) -> IntArray:
-        """The sets of symmetric attributes in which two records can differ, but the empty one.
+        """The nonempty sets of symmetric attributes in which two records can differ.
 
         They are numbered as in `RecordSets.compare_records`.
         """
@@ -110,10 +110,11 @@ class PersonRecords:
 
 @dataclass(frozen=True, eq=False)
 class RecordSets:
-    """Differences v that are named by the records that they are made of.
+    """Differences v, each given by its records.
 
     Attributes:
-        cells: The dense cells of each one's records, shape (v, k), padded with -1 at the end.
+        cells: The dense cells of each difference's records, shape (v, k), padded with -1 at the
+            end.
         labels: Their labels for each symmetric attribute, from 0, shape (v, k, attributes). Labels
             of padding are 0.
     """
@@ -126,7 +127,7 @@ class RecordSets:
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
-        """What a plan file holds of them, by name."""
+        """The arrays of a plan file, by name."""
         return {"records.cells": self.cells, "records.labels": self.labels}
 
     def find_differing(self) -> BoolArray:
@@ -147,8 +148,8 @@ class RecordSets:
 
         Args:
             attributes: A.
-            sizes: n_a of all symmetric attributes; infinite if different labels have nothing in
-                common.
+            sizes: n_a of all symmetric attributes; infinite if records with different labels have
+                the product zero.
         """
         is_given = self.cells >= 0
         factors = (is_given[:, :, None] & is_given[:, None]).astype(np.float64)
@@ -169,9 +170,9 @@ class RecordSets:
         return RecordSets(self.cells[index], self.labels[index])
 
     def normalise(self) -> RecordSets:
-        """Sort the records of each set by cell, and number labels as they first occur.
+        """Sort the records of each set by cell, and number labels in order of first occurrence.
 
-        Records in one cell are sorted by what they have in common with the others.
+        Records in one cell are sorted by the labels that they share with the others.
         """
         given, differing = self.cells >= 0, self.compare_records().astype(np.uint64)
         shared = (differing * _ODD[0] + self.cells[:, None].astype(np.uint64)) * _ODD[1]
@@ -251,7 +252,7 @@ class RecordProducts:
     def largest(self) -> AnyArray:
         """The largest products of two different records of a person, shape (D, D).
 
-        Where dense cells alone distinguish periods, those within a period mean nothing.
+        Where dense cells alone distinguish periods, products within a period are meaningless.
         """
         person = self.person
         sets = np.append(0, person.differing_sets)
@@ -269,7 +270,7 @@ class RecordProducts:
         return bool((self.products.astype(bool) & ~conflicts).any())
 
     def to_floats(self) -> RecordProducts:
-        """Round to floats."""
+        """Convert the products to floats."""
         return replace(self, products=self.products.astype(np.float64))
 
     def compute_costs(self, sets: RecordSets) -> AnyArray:
@@ -291,9 +292,9 @@ def build_record_products(
     Args:
         person: Which records a person may have.
         parts: The attributes A of each block, and the products of its columns, shape (D, D).
-        equal: The product of two records that are equal in a symmetric attribute, as far as it
-            measures that attribute: 1 - 1/n times a factor.
-        other: The product of two records that differ in it, - 1/n times the same factor.
+        equal: The factor of each symmetric attribute for two records that are equal in it: 1 - 1/n
+            times a number.
+        other: The factor for two records that differ in it: - 1/n times the same number.
     """
     m, d = len(person.sizes), len(person.periods)
     total: AnyArray | None = None

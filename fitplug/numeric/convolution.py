@@ -54,7 +54,7 @@ def correlate(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def upper_convolution_error(n: int) -> float:
-    """Bound the error of an entry of a convolution of n numbers, as a part of |a| |b|."""
+    """Bound the error of an entry of a convolution of n numbers, relative to |a| |b|."""
     k = find_transform_length(n).bit_length()
     return _FACTOR * k * UNIT_ROUNDOFF
 
@@ -137,7 +137,7 @@ def _recover(residues: list[Residues], bound: int) -> AnyArray:
     digits, product = [residues[0]], _PRIMES[0][0]
     for i in range(1, len(residues)):
         p = _PRIMES[i][0]
-        # What the digits so far come to, modulo p.
+        # The value of the digits so far, modulo p.
         value, factor = np.zeros_like(residues[0]), 1
         for digit, (earlier, _) in zip(digits, _PRIMES, strict=False):
             value = _reduce(value + _reduce(digit, p) * np.uint64(factor), p)

@@ -5,13 +5,13 @@ So adding a record changes either the counts of the tables or the counts below, 
 answers about the latter cost nothing more as long as no record changes them by more than the
 plan's sensitivity (docs/theory/coverage.md). They get noise of the same sigma.
 
-Of a record let u_a be 1 if its value of attribute a is in no cell, and u be 1 if it is in no table.
-With d attributes, the answers are
+For a record, let u_a be 1 if its value of attribute a is in no cell, and u be 1 if it is in no
+table. With d attributes, the answers are
 
     m (2 u_a - u)  for each attribute a,      n u,
 
-which any record in no table changes by d m^2 + n^2, squared: each 2 u_a - u is 1 or -1. With one
-attribute, u_a is u, and the only answer is n u.
+Any record in no table changes them by d m^2 + n^2 in squared norm, because each 2 u_a - u is 1 or
+-1. With one attribute, u_a is u, and the only answer is n u.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray
 from fitplug.workload import AddRemove, Unit, Workload, allows_any_rows
 
 _EQUAL_UP_TO = 9
-"""The most attributes for which all answers of least cost have one variance."""
+"""Up to this many attributes, the factors give all estimates the same variance."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Coverage:
         if d == 1:
             m, n = 0, math.isqrt(most)
         else:
-            part = 3 / (d + 3) if d <= _EQUAL_UP_TO else 1 / (1 + math.sqrt(d))
-            n = math.isqrt(int(part * most))
+            share = 3 / (d + 3) if d <= _EQUAL_UP_TO else 1 / (1 + math.sqrt(d))
+            n = math.isqrt(int(share * most))
             m = math.isqrt((most - n**2) // d)
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
@@ -79,7 +79,7 @@ class Coverage:
 
     @property
     def sensitivity_squared(self) -> int:
-        """By how much one record changes the answers at most, squared: by d m^2 + n^2, or 0."""
+        """The squared change of the answers when a record in no table is added: d m^2 + n^2."""
         return len(self.names) * self.attribute_factor**2 + self.any_factor**2
 
     def answer_exactly(self, by_attribute: Sequence[int], in_no_table: int) -> IntArray:

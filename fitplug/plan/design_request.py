@@ -65,13 +65,14 @@ class DesignRequest:
     Attributes:
         workload: The query groups and their targets.
         unit: The unit of privacy.
-        rho: The rho to spend, or None: the most, if the budget is in epsilon.
+        rho: The rho to spend, or None without a budget. For a budget in epsilon it is the most rho;
+            `find_rho` may return less.
         epsilon_delta: The budget as (epsilon, delta), if it was given so.
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
-        tolerance: The gap of rho that is wanted, rounding to integers included.
+        tolerance: The largest acceptable gap of rho, rounding to integers included.
         coverage: Whether records in no table are counted.
-        options: What the solver is told.
+        options: The solver's options.
     """
 
     workload: Workload
@@ -124,8 +125,9 @@ class DesignRequest:
     def find_rho(self, strategy: IntegerStrategy[Structure]) -> float | None:
         """Find the rho to spend on this strategy, or None if no budget is given.
 
-        A budget in epsilon allows less than `rho` where sigma at `rho` is small, as it is where
-        there are few answers. More noise than that allows no less.
+        A budget in epsilon may allow less than `rho`: the discrete noise loses more than the
+        Gaussian curve where sigma is small, as it is with few answers. The loss is computed at the
+        sigma of `rho`, and it is no larger at the larger sigma that is then used.
         """
         if self.rho is None or self.epsilon_delta is None:
             return self.rho
@@ -186,7 +188,8 @@ def check_request(
 
     Raises:
         BudgetError: A number is out of range, or rule 1 of this module is broken.
-        InputError: `refine`, `coverage`, `progress` or `solver` is of the wrong kind.
+        DomainError: The unit names an attribute that the domain does not have.
+        InputError: `unit`, `refine`, `coverage`, `progress` or `solver` is of the wrong kind.
         TypeError: The workload is something else.
     """
     check_type("workload", workload, Workload, "fitplug.design(workload)")
@@ -206,6 +209,9 @@ def check_request(
         )
     if solver not in SOLVERS:
         raise InputError(f"solver = {solver!r} is unknown. {suggest_nearest(solver, SOLVERS)}")
+    if not isinstance(unit, AddRemove | ReplaceOne):
+        raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
+    check_unit(unit, workload.domain)
     # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
     # may lose as much again.
     options = Options(
@@ -218,7 +224,7 @@ def check_request(
     )
     request = DesignRequest(
         workload=workload,
-        unit=_read_unit(unit, workload),
+        unit=unit,
         rho=budget,
         epsilon_delta=None if epsilon is None or delta is None else (epsilon, delta),
         total_error_weight=check_weight(total_error_weight),
@@ -247,7 +253,7 @@ def check_request(
 
 
 def convert_gap(gap: float) -> float:
-    """Compute the gap of Delta of a mechanism whose gap of rho is given: rho is Delta^2 / 2."""
+    """Convert a gap of rho to the gap of Delta: rho is Delta^2 / 2."""
     return math.expm1(math.log1p(gap) / 2)
 
 
@@ -255,9 +261,9 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
     """Check that a strategy can be causal along an attribute, by rule 6 of this module.
 
     Raises:
-        InputError: The workload does not use it, it is a measure or has one cell only, or a cell of
-            it is not a period.
-        BudgetError: The unit makes totals public that are known at the end only.
+        InputError: The workload does not use the attribute, it is a measure, it has only one cell,
+            or one of its cells is not a period.
+        BudgetError: The unit makes totals public that are known only at the end.
     """
     if periods not in workload.attributes:
         raise InputError(
@@ -293,29 +299,15 @@ def _read_budget(
     """Return the rho to spend, as the largest float below it, or None if no budget is given."""
     check_budget(rho, epsilon, delta)
     if rho is not None:
-        # What is charged for the plan is a float, exactly, and fits into a budget of this rho.
+        # The charge for the plan is exactly a float, so it fits into a budget of this rho.
         return floor_float(read_rho(rho))
     if epsilon is None or delta is None:
         return None
     return rho_of_budget(epsilon, delta)
 
 
-def _read_unit(unit: Unit, workload: Workload) -> Unit:
-    """Return a unit of privacy that plans can be designed for.
-
-    Raises:
-        InputError: It is not a unit of privacy.
-        DomainError: It names an attribute that the domain does not have.
-        BudgetError: Plans for this unit cannot be designed.
-    """
-    if not isinstance(unit, AddRemove | ReplaceOne):
-        raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
-    check_unit(unit, workload.domain)
-    return unit
-
-
 def _can_be_analysed(workload: Workload) -> bool:
-    """Tell whether the plain privacy cost of the workload can be designed for."""
+    """Tell whether the workload can be designed for the plain privacy cost."""
     try:
         analyse_structure(workload)
     except WorkloadError:

@@ -2,8 +2,8 @@
 
 The functions `describe_*` turn an object into a header and arrays, and the functions `read_*` turn
 them back. The text of each query group is what JSON makes of its description, with sorted keys.
-Groups, of which there may be a million, share most of it, so it is put together from the texts of
-their factors and of the forms of their targets.
+There may be a million groups, whose descriptions are mostly alike, so the text is put together from
+the texts of their factors and of the forms of their targets.
 """
 
 from __future__ import annotations
@@ -231,9 +231,9 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
 
 
 def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels: Any) -> Any:
-    """Build what a query asks of an attribute from its kind, its array and its rows' labels.
+    """Build a query's factor on an attribute from its kind, its array and the labels of its rows.
 
-    The array and the labels are None where the kind has none.
+    The array and the labels are None for kinds without them.
     """
     if labels is not None:
         if kind != "matrix":
@@ -312,7 +312,7 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:
 
 
 def describe_groups(groups: QueryGroups) -> tuple[EncodedJson, Arrays]:
-    """Describe groups by a list of JSON objects, and the arrays that their factors need."""
+    """Describe groups as a list of JSON objects, with the arrays that their factors need."""
     starts = ['{"confidence": ' + json.dumps(form.confidence) for form in groups.forms]
     ends = [
         f', "shape": {json.dumps(form.shape)}'
@@ -343,7 +343,7 @@ def _describe_labels(factors: Sequence[Factor]) -> str:
 
 
 def _gather_arrays(groups: QueryGroups) -> Arrays:
-    """Gather what the file holds of factors that their kinds do not describe."""
+    """Gather the arrays of factors that their kinds alone do not describe."""
     arrays: Arrays = {}
     for i, factor in enumerate(groups.factors):
         if factor.kind not in ("ranges", "matrix"):

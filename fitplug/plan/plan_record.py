@@ -1,6 +1,6 @@
-"""What a plan consists of, and what follows from it alone.
+"""The record of a plan, and all that can be computed from the plan alone.
 
-Verification and plan files take this record; `fitplug.plan.Plan` is the facade above it.
+Verification and plan files use this record; `fitplug.plan.Plan` is the facade above it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from fitplug.workload import (
 ByGroup: TypeAlias = Mapping[str, AnyArray]
 
 LEAST_TOLERANCE = 1e-9
-"""Of the relative gap of rho: less is lost in rounding."""
+"""The smallest tolerance, a relative gap of rho. A smaller gap is lost in rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +132,11 @@ class PlanRecord:
 
     @cached_property
     def rho(self) -> float:
-        """`rho_exact` rounded up through the rounded sensitivity, as OpenDP's map does. Where the
-        decimal that Python prints for it would be below `rho_exact` as a float, to which the costs
-        per cell come, it is the next float: a ledger may be charged this decimal.
+        """`rho_exact`, rounded up from the rounded sensitivity as OpenDP's map does.
+
+        A ledger may be charged the decimal that Python prints. Where this decimal is below
+        `rho_exact` rounded up, the cost that the ledger computes from the cells, rho is the next
+        float.
         """
         bound = self.strategy.upper_rho(self.noise_std)
         read = read_exact_number(bound)  # None is infinity
@@ -146,14 +148,14 @@ class PlanRecord:
     def privacy_cost(self) -> float:
         """Delta of the integer mechanism, rounded up, and its square too."""
         cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
-        # The square of a float rounds to the nearest: it might be below the profile's largest.
+        # Squaring rounds to nearest, so the square might be below the largest entry of the profile.
         return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
 
     @cached_property
     def overstatement(self) -> float:
         """The largest possible relative excess of the privacy cost; 0 if it is exact.
 
-        It is a bound for persons whose rows can lie in too many ways to try all of them.
+        The cost is an upper bound where a person's rows can lie in too many ways to try them all.
         """
         return self.strategy.upper_overstatement()
 
@@ -177,8 +179,8 @@ class PlanRecord:
     def gap(self) -> float:
         """rho / rho_lower_bound - 1, rounded up: how far rho may be above the least possible.
 
-        What rounding to integers costs is included. If the plan has another objective, it is the
-        gap of the square of this objective, (objective / lower_bound) ** 2 - 1.
+        The cost of rounding to integers is included. If the plan has another objective, this is the
+        gap of the square of the objective, (objective / lower_bound) ** 2 - 1.
         """
         if self.objective.plain:
             ratio = Fraction(self.rho) / Fraction(self.rho_lower_bound)
@@ -250,8 +252,8 @@ class PlanRecord:
     def tables(self) -> tuple[tuple[str, ...], ...]:
         """Attribute sets whose exact counts the mechanism needs."""
         needed = dict.fromkeys(self.strategy.list_tables())
-        # Together they name every attribute the workload uses, even where the answers would not
-        # need one: a record outside the domain on it must be left out of all tables.
+        # Together the tables name every attribute of the workload, needed for the answers or not,
+        # because a record outside the domain on any of them must be left out of all tables.
         named = {name for names in needed for name in names}
         for group in self.workload.groups if not named.issuperset(self.workload.attributes) else ():
             if not named.issuperset(group.attributes):
@@ -333,9 +335,7 @@ class PlanRecord:
 
 
 def evaluate_objective(plan: PlanRecord) -> float:
-    """Compute the minimum that a design reached, rounded up: the privacy cost, or the plan's other
-    objective.
-    """
+    """Compute the value of the plan's objective, rounded up: the privacy cost or another one."""
     return plan.objective.evaluate(
         plan.privacy_cost,
         plan.strategy.upper_profile(plan.noise_std),

@@ -46,9 +46,9 @@ class Relaxation:
     Attributes:
         rho: The rho of the targets as they are.
         proportional: The factor on every standard deviation and margin of error that is enough.
-        groups: Factors on the standard deviations and margins of error of a few groups that are
-            enough instead. It is empty for a plan of the product family, whose prices are not the
-            slopes of the least cost, and where the search found nothing.
+        groups: Instead, factors on the standard deviations and margins of error of only a few
+            groups. It is empty if the search found none, and for a plan of the product family,
+            whose prices are not the slopes of the least cost.
         plan: The plan for the targets relaxed by `groups`, whose rho is within the budget, or None
             if `groups` is empty.
     """
@@ -77,9 +77,9 @@ def relax(
     Args:
         workload: The query groups and their targets.
         rho: The budget in rho of zCDP, for one person in the unit of the plan.
-        plan: A plan of this workload, from which the search begins, and whose unit of privacy is
-            kept; the default unit without a plan. Without one, or with one that
-            has cell budgets or a weight on the total error, a plan is designed first.
+        plan: A plan of this workload. The search starts from it and uses its unit of privacy;
+            without a plan, the unit is `AddRemove()`. Without a plan, or with one that has cell
+            budgets or a weight on the total error, a plan is designed first.
         tolerance: The tolerance of each design, a gap of rho.
         progress: A function that is called after each design with the number of designs, and the
             ratio of the last plan's rho to the budget.
@@ -102,7 +102,8 @@ def relax(
     )
     if plan is None or plan.workload is not workload or not plan.objective.plain:
         plan = search.design(np.zeros(groups))
-    # A plan whose noise is divided by the square root of its scale meets the targets as they are.
+    # With its noise divided by the square root of its scale, the plan meets the targets as they
+    # are.
     needed = ceil_float(Fraction(plan.rho) * Fraction(plan.scale))
     if needed <= most:
         return None
@@ -139,8 +140,8 @@ class _RelaxationSearch:
     """A search for the cheapest relaxation that meets a budget, by cutting planes.
 
     The logarithm of the least rho is a convex function of x (groups,), the logarithms of the
-    factors on the variances. It lies above its tangents, and the tangents at all points found so
-    far serve every further search.
+    factors on the variances. It lies above its tangents, so the tangents at all points so far serve
+    every further search.
     """
 
     def __init__(

@@ -4,13 +4,13 @@ The least rho is a function of the targets c whose logarithm is convex in log c,
 weights q of the optimum are its slopes: d log rho / d log c_j = -q_j. So if the variances of a
 group of price pi are multiplied by f >= 1, no mechanism with Gaussian noise costs less than
 rho f^-pi. For the weights of a plan that is not the optimum a weaker statement holds: no such
-mechanism costs less than the plan's lower bound on rho over 1 + pi (f - 1). See
+mechanism costs less than the plan's lower bound on rho divided by 1 + pi (f - 1). See
 docs/theory/prices.md, (P3) and (P2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,8 +41,8 @@ from fitplug.plan.plan_record import PlanRecord, evaluate_objective
 from fitplug.workload import list_measure_rules
 
 NEGLIGIBLE_GAP = 4e-4
-"""A gap up to which the prices of a plan are taken for those of the optimum: it changes a saving by
-about 4e-4 of rho, which no figure of three digits shows.
+"""Up to this gap, a plan's prices are used as the optimum's. It changes a saving by about 4e-4 of
+rho, which three digits do not show.
 """
 
 
@@ -50,8 +50,8 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """Compute the price of each group's targets.
 
     If all variances of a group are multiplied by a factor f near 1, the least rho is divided by
-    f^price. For larger f it is divided by at most that. This holds for the optimum, and for a plan
-    as nearly as its cost is near its lower bound; `estimate_saving` turns a price into a saving.
+    f^price. For larger f it is divided by at most that. This is exact at the optimum, and the
+    closer for a plan, the smaller its gap; `estimate_saving` turns a price into a saving.
 
     Args:
         plan: A plan without a weight on the total error.
@@ -74,9 +74,9 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
 def estimate_saving(plan: PlanRecord, price: float, factor: float) -> float:
     """Estimate the largest saving that is possible if all variances of one group are relaxed.
 
-    For a plan whose gap is at most 4e-4 this is the largest saving at the optimum, 1 - f^-price. It
-    is right to about 4e-4 of rho, because the plan is that close to the optimum. For any other plan
-    it is an upper bound, which includes what a better plan for the targets as they are might save.
+    For a plan whose gap is at most 4e-4 this is the largest saving at the optimum, 1 - f^-price,
+    correct to about 4e-4 of rho. For any other plan it is an upper bound, which includes what a
+    better plan for the unchanged targets might save.
 
     Args:
         plan: The plan for the targets as they are.
@@ -91,8 +91,8 @@ def estimate_saving(plan: PlanRecord, price: float, factor: float) -> float:
     return 1 - 1 / ((1 + plan.gap) * (1 + price * (factor - 1)))
 
 
-_NEXT_TO_NOTHING = 1e-9
-"""A smaller overstatement of the privacy cost is that of roundings, which nobody needs to know."""
+_NEGLIGIBLE_OVERSTATEMENT = 1e-9
+"""A smaller overstatement of the privacy cost comes from rounding and is not reported."""
 
 _REMEDIES = {
     "reached": "rounding costs the rest: use targets and coefficients of more similar size",
@@ -108,11 +108,11 @@ class GroupRow:
     Attributes:
         name: The name of the group.
         queries: The number of its queries.
-        quantity: What its answers are numbers of: "rows", or "sum of" a measure.
+        quantity: What its answers count: "rows", or "sum of" a measure.
         target: The target, as people write it.
-        smallest_std: The smallest standard deviation of its answers, in the same units as they.
-        largest_std: The largest standard deviation of its answers, in the same units as they.
-        std_ratio: The largest ratio of a standard deviation to its target's, at most 1.
+        smallest_std: The smallest standard deviation of its answers, in the answers' unit.
+        largest_std: The largest standard deviation of its answers, in the answers' unit.
+        std_ratio: The largest ratio of a standard deviation to its target, at most 1.
     """
 
     name: str
@@ -162,7 +162,7 @@ def describe_certificate(plan: PlanRecord) -> str:
             "no mechanism with Gaussian noise that meets these targets has a rho below "
             f"{format_down(plan.rho_lower_bound, 6)}"
         )
-    # Without budgets, the square of the objective is twice rho times what the errors come to.
+    # Without budgets, the squared objective is 2 rho times the weighted error.
     divisor = 2 if plan.objective.budgets is None else 1
     cost, bound = evaluate_objective(plan) ** 2 / divisor, plan.lower_bound**2 / divisor
     return (
@@ -184,7 +184,7 @@ def describe_public_totals(plan: PlanRecord) -> str:
 
 def describe_overstatement(plan: PlanRecord) -> str:
     """Say how far rho may be above the truth if it is an upper bound; empty if it is exact."""
-    if plan.overstatement <= _NEXT_TO_NOTHING:
+    if plan.overstatement <= _NEGLIGIBLE_OVERSTATEMENT:
         return ""
     above = format_up(100 * ((1 + plan.overstatement) ** 2 - 1), 2)
     return f"rho is an upper bound, at most {above}% above the exact cost."
@@ -212,17 +212,7 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         lines.append(
             f"targets       all variances scaled by {format_up(plan.scale)} to fit the budget"
         )
-    groups = describe_groups(plan)
-    rows: list[tuple[str, ...]] = [
-        ("group", "queries", "quantity", "target", "achieved std", "% of target")
-    ]
-    rows += [
-        (row.name, f"{row.queries:,}", row.quantity, row.target, format_up(row.largest_std, 4),
-         f"{row.std_ratio:.1%}")
-        for row in groups
-    ]  # fmt: skip
-    if not has_sums(groups):
-        rows = [(*row[:2], *row[3:]) for row in rows]
+    rows = _tabulate(describe_groups(plan), lambda row: format_up(row.largest_std, 4))
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     lines.append("")
     lines += [
@@ -231,6 +221,25 @@ def summarise(plan: PlanRecord, delta: float) -> str:
     ]
     lines += ["", *rules] if (rules := list_measure_rules(plan.workload)) else []
     return "\n".join(lines)
+
+
+def _tabulate(
+    groups: Sequence[GroupRow], format_std: Callable[[GroupRow], str]
+) -> list[tuple[str, ...]]:
+    """Build the cells of a table of groups, headings first; quantities only if some are sums."""
+    rows = [("group", "queries", "quantity", "target", "achieved std", "% of target")]
+    rows += [
+        (
+            row.name,
+            f"{row.queries:,}",
+            row.quantity,
+            row.target,
+            format_std(row),
+            f"{row.std_ratio:.1%}",
+        )
+        for row in groups
+    ]
+    return [*rows] if has_sums(groups) else [(*row[:2], *row[3:]) for row in rows]
 
 
 def has_sums(groups: Sequence[GroupRow]) -> bool:
@@ -248,7 +257,7 @@ def find_causal_attributes(plan: PlanRecord) -> tuple[str, ...]:
 
 def describe_groups(plan: PlanRecord) -> list[GroupRow]:
     """List for each group its target and the standard deviations of its answers."""
-    # The rows of the structure are used, because a group may have too many answers to visit each.
+    # The structure's rows stand for equal answers: a group may have too many answers to visit.
     starts = plan.strategy.structure.row_starts[:-1]
     proven, targets = plan.strategy.upper_variances(plan.noise_std), plan.strategy.structure.targets
     ratios = np.sqrt(np.maximum.reduceat(proven / (plan.scale * targets), starts))
@@ -278,24 +287,9 @@ def format_plan_html(plan: PlanRecord, digest: str) -> str:
         facts.append(public)
     if plan.scale != 1.0:
         facts.append(f"all target variances scaled by {format_up(plan.scale)}")
-    groups = describe_groups(plan)
-    rows: list[tuple[str, ...]] = [
-        (row.name, f"{row.queries:,}", row.quantity, row.target,
-         format_std_range(row.smallest_std, row.largest_std),
-         f"{row.std_ratio:.1%}")
-        for row in groups
-    ]  # fmt: skip
-    headings: tuple[str, ...] = (
-        "group",
-        "queries",
-        "quantity",
-        "target",
-        "achieved std",
-        "% of target",
+    headings, *rows = _tabulate(
+        describe_groups(plan), lambda row: format_std_range(row.smallest_std, row.largest_std)
     )
-    if not has_sums(groups):
-        rows = [(*row[:2], *row[3:]) for row in rows]
-        headings = (*headings[:2], *headings[3:])
     facts += list_measure_rules(plan.workload)
     return make_section(
         f"Plan {digest[:12]}", facts, make_table("groups of queries", headings, rows, MOST_GROUPS)

@@ -35,7 +35,7 @@ LOOSEST = 1e-8
 margin that designs leave for other machines."""
 
 QUICK_WORK = 2**31
-"""A plan with so many rows times cells, times the smaller of the two, is verified in a second."""
+"""The work that takes about a second: rows times cells, times the smaller of the two numbers."""
 
 
 def check_form(plan: PlanRecord) -> None:

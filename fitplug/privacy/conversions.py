@@ -106,8 +106,8 @@ def epsilon_at(privacy_cost: float, delta: float, loss: CurveLoss | None = None)
     Args:
         privacy_cost: Delta >= 0 of the neighbours meant, not its square; rho is Delta^2 / 2.
         delta: Strictly between 0 and 1.
-        loss: What the noise of all that has this cost together loses on the Gaussian curve. Without
-            it, nothing is used but rho.
+        loss: The loss on the Gaussian curve of the noise of all releases with this total cost. If
+            None, only rho is used.
 
     Returns:
         epsilon >= 0; infinity for a privacy cost above 1e6.

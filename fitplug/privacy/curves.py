@@ -4,11 +4,11 @@ For every mechanism with that rho they follow from equations (Z2) and (Z4) (Cano
 Steinke 2020, Proposition 12), and for continuous Gaussian noise by its exact curve (Z8), evaluated
 without cancellation (the paper's Theorem 3; Balle and Wang 2018).
 
-What this curve loses where the noise is discrete is Theorem 4 of docs/theory/privacy.md: answers
-with discrete Gaussian noise of sigma on Z^k are almost what one gets from continuous Gaussian noise
-of sigma_1 < sigma by a step that knows nothing of the data. So the curve holds for them with a rho
-that is larger by the factor sigma^2 / sigma_1^2, and with ratios of probabilities that are 1 for
-all purposes. Several releases, chosen one after the other, obey the curve of their total.
+Theorem 4 of docs/theory/privacy.md bounds the loss of this curve for discrete noise: answers with
+discrete Gaussian noise of sigma on Z^k have almost the same distribution as post-processed answers
+with continuous Gaussian noise of sigma_1 < sigma. So the curve holds for them with a rho that is
+larger by the factor sigma^2 / sigma_1^2, and with ratios of probabilities that are practically 1.
+Several releases, chosen adaptively, obey the curve of their total.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SAFE = 1e-12
 
 @dataclass(frozen=True)
 class CurveLoss:
-    """What releases lose against continuous Gaussian noise of the same rho.
+    """The loss of releases against continuous Gaussian noise of the same rho.
 
     Attributes:
         stretch: The rho of the continuous noise over that of the releases, rounded up, at least 1;
@@ -114,13 +114,13 @@ class DiscreteNoise:
                 f"noise_std = {self.noise_std!r} must be a finite number above 0, and answers = "
                 f"{self.answers!r} must be an integer from 1 to 2^63 - 1"
             )
-        # A ledger hashes both, and reads them back as these types.
+        # Ledgers hash both, and read them back as these types.
         object.__setattr__(self, "noise_std", float(std))
         object.__setattr__(self, "answers", answers)
 
     @cached_property
     def loss(self) -> CurveLoss:
-        """What the curve loses for this noise.
+        """The loss of the curve for this noise.
 
         The stretch is sigma^2 / (sigma^2 - s^2) with the least s for which R of k answers is at
         most exp(1e-18): s is 1.5 for one answer and 2.0 for 10^15.

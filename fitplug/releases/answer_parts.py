@@ -1,10 +1,10 @@
-"""Noisy answers in parts: a file for each, made once, and read when it is needed.
+"""Noisy answers in parts: one file per part, written once and read when needed.
 
-A part is a NumPy file of integers of the narrowest type that holds them. Whoever writes a part
-first decides what it holds for ever, so that no answer is ever published with two draws of noise.
-The manifest lists the digest of each part, and the manifest's digest identifies the answers.
+A part is a NumPy file of integers in the narrowest type that holds them. The first writer of a part
+fixes its content for good, so no answer is ever published with two draws of noise. The manifest
+lists the digest of each part, and the manifest's digest identifies the answers.
 
-Where the answers of a part are among all answers is said by few strides.
+A few strides describe which of all answers a part has.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Stride(NamedTuple):
 
 
 def describe_place(place: slice | IntArray) -> tuple[Stride, ...]:
-    """Describe which answers a part has, by few strides where their numbers have a pattern.
+    """Describe a part's answers by strides: only a few, where the numbers have a pattern.
 
     Args:
         place: What `PartedStrategy.place` returns: a range, or numbers in the part's order, (n,).
@@ -79,7 +79,7 @@ def describe_place(place: slice | IntArray) -> tuple[Stride, ...]:
         return (Stride(place.start, (place.stop - place.start,), (1,)),)
     if not len(place):
         return ()
-    # Numbers at equal distances first, then such runs at equal distances, and so on.
+    # Merge numbers at equal distances into runs, then such runs at equal distances, and so on.
     strides = _list_progressions(np.asarray(place))
     while True:
         merged = _merge_strides(strides)
@@ -89,9 +89,9 @@ def describe_place(place: slice | IntArray) -> tuple[Stride, ...]:
 
 
 def _list_progressions(numbers: IntArray) -> list[Stride]:
-    """Split numbers into runs at equal distances, shape (n,)."""
+    """Split numbers (n,) into runs at equal distances."""
     steps = np.diff(numbers)
-    # Where the run of equal steps ends that each step is in.
+    # For each step, the end of its run of equal steps.
     changes = np.flatnonzero(np.diff(steps)) + 1
     ends = np.append(changes, len(steps))
     last = ends[np.searchsorted(changes, np.arange(len(steps)), side="right")].tolist()
@@ -129,7 +129,7 @@ _CACHE_BYTES = 2**26
 """The most bytes of parts in the cache."""
 
 _OF_PROCESS = ("_cache", "_lock")
-"""The attributes that do not travel to another process."""
+"""The attributes that are not pickled."""
 
 _WIDTHS = tuple(np.dtype(f"<i{size}") for size in (1, 2, 4, 8))
 
@@ -162,8 +162,8 @@ class WrittenPart(NamedTuple):
     Attributes:
         bytes: The size of its file.
         digest: The SHA-256 of the file, in hex.
-        is_mine: Whether the file holds what this call was given. If not, another writer was first,
-            and the file holds that one's draw.
+        is_mine: Whether the file holds the answers of this call. If not, another writer was first,
+            and the file holds their draw.
     """
 
     bytes: int
@@ -185,7 +185,7 @@ def write_answers_part(folder: Place, number: int, noisy: IntArray) -> WrittenPa
         noisy: The noisy answers of the part, in its order, shape (n,).
 
     Returns:
-        What is durable now.
+        The part that is durable now.
 
     Raises:
         OSError: The file cannot be written.
@@ -204,7 +204,7 @@ def find_answers_part(folder: Place, number: int, size: int) -> WrittenPart | No
     """Find a part that was written before; None if there is none.
 
     Raises:
-        InputError: The file there is not a part of so many answers.
+        InputError: The file is not a part with `size` answers.
         OSError: The file cannot be read.
     """
     try:
@@ -252,10 +252,10 @@ def read_checked(folder: Place, name: str, digest: str) -> bytes:
 
 
 class PartedAnswers:
-    """The noisy answers of a plan, of which parts are read when they are needed.
+    """The noisy answers of a plan, whose parts are read when needed.
 
-    It stands for an array of int64 of shape (n,): slices and lists of numbers are read as arrays,
-    and `numpy.asarray` reads all of it.
+    It behaves like an int64 array of shape (n,): slices and lists of numbers give arrays, and
+    `numpy.asarray` reads all answers.
 
     Attributes:
         folder: The folder of the release.
@@ -310,7 +310,7 @@ class PartedAnswers:
         return self._read_numbers(numbers.ravel()).reshape(numbers.shape)[()]
 
     def read_part(self, number: int) -> IntArray:
-        """Read a part, in its own order, and check its digest; the latest parts are kept.
+        """Read a part, in its own order, and check its digest; the latest parts are cached.
 
         Raises:
             InputError: The file is missing, damaged or was edited.
@@ -331,7 +331,7 @@ class PartedAnswers:
         return answers
 
     def _read_range(self, first: int, end: int) -> IntArray:
-        """Read the answers of the numbers from `first` to before `end`."""
+        """Read the answers with the numbers `first` to `end` - 1."""
         answers = np.zeros(max(end - first, 0), dtype=np.int64)
         for part in self.parts:
             at = 0
@@ -350,7 +350,7 @@ class PartedAnswers:
         return answers
 
     def _read_numbers(self, numbers: IntArray) -> IntArray:
-        """Read the answers of some numbers, shape (n,), from the parts that have them."""
+        """Read the answers with these numbers (n,) from the parts that have them."""
         answers = np.zeros(len(numbers), dtype=np.int64)
         for part in self.parts:
             at = 0
@@ -387,7 +387,7 @@ def encode_part(noisy: IntArray) -> bytes:
 
 
 def _decode_part(content: bytes, name: str, size: int) -> IntArray:
-    """Decode a part of so many answers. Raises InputError if it is none."""
+    """Decode a part with `size` answers. Raises InputError if it is not one."""
     try:
         file = io.BytesIO(content)
         if np.lib.format.read_magic(file) != (1, 0):

@@ -37,19 +37,19 @@ from fitplug.releases.linear_combinations import (
 from fitplug.releases.noisy_answers import NoisyAnswers
 
 LEAST_STDS = 3.0
-"""The least number of standard deviations between zero and the denominator of a ratio. If it is
-nearer to zero, the expansion of the delta method says nothing.
+"""The least number of standard deviations between zero and the denominator of a ratio. With a
+denominator nearer to zero, the expansion of the delta method is meaningless.
 """
 
 _MOST_TOGETHER = 4096
 """The largest number of combinations that are estimated together."""
 
 _MOST_COEFFICIENTS = 2**22
-"""The largest number of coefficients that these have together."""
+"""The largest number of coefficients of all combinations that are estimated together."""
 
 _LEAST_SHARE = 1e-4
-"""The covariance of a ratio follows from its std if the denominator has at least this part in it.
-With less, it would have few digits."""
+"""The covariance of a ratio's two sums is computed from its std if the denominator contributes at
+least this share to that std. With less, the covariance would have few correct digits."""
 
 
 def estimate(release: NoisyAnswers, asked: CombinationLike) -> EstimatedNumber:
@@ -71,7 +71,7 @@ def estimate_each(
 def estimate_read(
     release: NoisyAnswers, combinations: Iterable[Expression]
 ) -> Iterator[EstimatedNumber]:
-    """Estimate combinations that were read already, in their order: see `Release.estimate_each`."""
+    """Estimate combinations that are already parsed, in order: see `Release.estimate_each`."""
     for chunk in _split_chunks(release, combinations):
         estimates = iter(
             _estimate_sums(release, [terms for each in chunk for terms in list_sums(each)])
@@ -159,19 +159,19 @@ def _make_number(
 
 
 def _is_formula(expression: Expression) -> bool:
-    """Return whether an expression is a ratio or a formula, and no sum."""
+    """Return whether an expression is a ratio or a formula rather than a sum."""
     return isinstance(expression, (Quotient, Formula))
 
 
 def _find_denominators(expression: Expression) -> list[int]:
-    """Find which sums of an expression something is divided by."""
+    """Find the indices of those sums of an expression that are denominators."""
     if isinstance(expression, Quotient):
         return [1]
     return expression.denominators if isinstance(expression, Formula) else []
 
 
 def _expand(expression: Expression, values: Sequence[float]) -> tuple[float, FloatArray]:
-    """Compute the value of an expression at those of its sums (k,), and its derivatives (k,)."""
+    """Compute an expression's value and derivatives (k,) at the values of its sums (k,)."""
     if isinstance(expression, Quotient):
         # The first-order error of a / b is (error of a - value * error of b) / b.
         above, below = values
@@ -216,7 +216,7 @@ def _estimate_covariances(
     stds = estimate_stds(release, errors).tolist()
     for (k, factor), std in zip(factors.items(), stds, strict=True):
         covariances[k] = (2 * sums[k][0].std ** 2 - std**2) / (2 * factor)
-    # Whatever rounding did, no covariance is above the product of the stds.
+    # Rounding must not lift a covariance above the product of the stds.
     largest = [numbers[0].std * numbers[-1].std for numbers in sums]
     return [min(max(c, -most), most) for c, most in zip(covariances, largest, strict=True)]
 
@@ -251,7 +251,7 @@ def _estimate_sums(release: NoisyAnswers, sums: Sequence[Terms]) -> list[Estimat
 
 
 def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
-    """Name each expression by itself."""
+    """Name each expression by its own text."""
     named: dict[str, str] = {}
     for text in expressions:
         if not isinstance(text, str):

@@ -1,8 +1,8 @@
 """Combined numbers: sums, ratios and formulas of released answers, with their intervals.
 
-The std of a sum is exact. That of a ratio or a formula is of the delta method, the first-order
-expansion at the estimates. The interval of a ratio is Fieller's, which covers the exact ratio with
-its probability however near to zero the denominator is. docs/theory/post-processing.md proves it.
+The std of a sum is exact. The std of a ratio or a formula comes from the delta method, the
+first-order expansion at the estimates. The interval of a ratio is Fieller's, which has its nominal
+coverage however near to zero the denominator is. docs/theory/post-processing.md proves it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Approximation(EstimatedNumber):
     Attributes:
         value: The formula of the estimates.
         std: The standard deviation by the delta method.
-        denominators: The linear combinations that something is divided by.
+        denominators: The linear combinations that the formula divides by.
 
     Example:
         >>> text = "'sex x age'[sex = 1] / total - 'sex x age'[sex = 2] / 'sex x age'[sex = 1]"
@@ -147,9 +147,9 @@ class Estimates:
         names: The names of the combinations, k of them.
         values: Their estimates (k,).
         covariance: The covariance (k, k), in products of the values' units. The rows and columns
-            of ratios and formulas are those of the delta method.
+            of ratios and formulas come from the delta method.
         approximate: Which combinations are ratios or formulas (k,).
-        each: The combinations by themselves (k,).
+        each: The estimate of each combination (k,).
 
     Example:
         >>> both = release.estimate_all(["total", "'sex x age'[sex = 1]"])
@@ -246,7 +246,7 @@ def find_ends(number: EstimatedNumber, quantile: float) -> tuple[float, float]:
 def find_ratio_interval(
     above: Estimate, below: Estimate, covariance: float, quantile: float
 ) -> tuple[float, float]:
-    """Compute Fieller's interval of a ratio; -inf and inf if it is not bounded.
+    """Compute Fieller's interval of a ratio; -inf and inf if it is unbounded.
 
     Its ratios r are those with (a - r b)^2 <= z^2 Var(e_a - r e_b) for the estimates a and b, their
     noise e and the quantile z. With r = a / b + t this is (E5): a quadratic inequality in t.

@@ -11,7 +11,7 @@ import numpy as np
 from fitplug.releases.combination import estimate
 from fitplug.releases.combined_numbers import Estimate, Ratio
 from fitplug.releases.noisy_answers import NoisyAnswers
-from fitplug.workload import Factor, QueryGroup
+from fitplug.workload import Factor
 
 _MOST_ENTRIES = 10**6
 """The most entries of a matrix whose columns are summed."""
@@ -43,8 +43,8 @@ def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
     if not named:
         return []
     (_, in_no_table), in_tables = named[-1], _estimate_total(release)
-    # Noise of the number by attribute is (noise of an answer of its own + that of the number in no
-    # table) / 2. A single attribute has no answer of its own.
+    # A number by attribute is the mean of its own answer and of the number in no table: half the
+    # latter's variance is their covariance. A single attribute has no answer of its own.
     shared = in_no_table.std**2 / (1 if len(named) == 2 else 2)
     covariances = [*[shared] * (len(named) - 1), in_no_table.std**2]
     return [
@@ -62,7 +62,7 @@ def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
 
 
 def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]]:
-    """Estimate the number of rows outside each attribute, and outside any; none without."""
+    """Estimate the number of rows outside each attribute, then in no table; [] without coverage."""
     coverage, answers = release.plan.coverage, release.coverage_answers
     if coverage is None or answers is None:
         return []
@@ -74,14 +74,18 @@ def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]
 def _divide(
     number: Estimate, in_no_table: Estimate, in_tables: Estimate | None, covariance: float
 ) -> Ratio | None:
-    """Divide a number by that of all rows, whose noise in the tables is independent."""
+    """Divide a number of rows by the number of all rows.
+
+    The noise of the number in tables is independent of the other two; `covariance` is that of the
+    other two.
+    """
     if in_tables is None:
         return None
     whole = Estimate(
         in_tables.value + in_no_table.value, math.hypot(in_tables.std, in_no_table.std)
     )
     value = number.value / whole.value if whole.value > 2 * whole.std else math.nan
-    # The delta method, of x / y with the covariance of both.
+    # The delta method for x / y with correlated x and y.
     square = number.std**2 - 2 * value * covariance + (value * whole.std) ** 2
     std = math.sqrt(max(square, 0.0)) / whole.value if whole.value > 0 else math.nan
     return Ratio(value, std, number, whole, covariance)
@@ -93,16 +97,11 @@ def _estimate_total(release: NoisyAnswers) -> Estimate | None:
     for group in sorted(groups, key=lambda group: group.size):
         if group.size > _MOST_ENTRIES:
             return None
-        if _adds_up(group):
+        if all(map(_counts_each_once, group.factors)):  # the answers add up to the rows in tables
             total = estimate(release, {group.name: np.ones(group.shape)})
             assert isinstance(total, Estimate)
             return total
     return None
-
-
-def _adds_up(group: QueryGroup) -> bool:
-    """Return whether the answers of a group add up to the number of rows in the tables."""
-    return all(map(_counts_each_once, group.factors))
 
 
 def _counts_each_once(factor: Factor) -> bool:

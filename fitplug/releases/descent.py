@@ -3,8 +3,8 @@
 Every query of a workload is a sum over blocks of a resolution (`fitplug.releases.resolutions`). The
 finest of these resolutions have a table each, from which all other answers are added up:
 
-1. The first table begins with the total, each other one with the counts that it has in common with
-   an earlier table. So two tables agree on what they have in common, if one was begun from the
+1. The first table begins with the total, every other table with the counts that it has in common
+   with an earlier table. So two tables agree on their common counts if one was begun from the
    other.
 2. Each step divides each count of the step before among its parts: the blocks of the next depth of
    one attribute. The steps pass through the invariants, and through what groups ask for, the
@@ -17,9 +17,9 @@ The limits of a count are those of its invariants and the sums of its parts' lim
 has a solution if the first one has. All tables are marginals of one histogram if each has no more
 in common with all earlier tables than it was begun with (docs/theory/post-processing.md, E6).
 
-The parts of different counts do not depend on each other. So from a step with about `CHUNK` counts
-on, the blocks of one attribute are divided for a range at a time: in memory are the counts of this
-step and one chunk.
+The parts of different counts do not depend on each other. So after a step with about `CHUNK`
+counts, the counts are divided for one range of the lead attribute's blocks at a time, and only the
+counts of this step and one chunk are in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Chunk:
     Attributes:
         start: The first block.
         stop: The block after the last one.
-        counts: The counts, of the table's shape but for the range.
+        counts: The counts, of the table's shape with only the range along the lead attribute.
     """
 
     start: int
@@ -62,10 +62,11 @@ _Level: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 
 
 def _add_to_chain(chain: list[Resolution], resolution: Resolution, table: FinestTable) -> None:
-    """Add what a group asks for to the resolutions on a way, if all of them are on one way then.
+    """Add a group's resolution to a chain if each of the chain's resolutions refines it or is
+    refined by it.
 
-    So the numbers of groups are divided directly, where that is possible. A number that is added up
-    from counts of small parts has the biases of all of them.
+    So the group's numbers are divided directly where possible. A number that is added up from the
+    counts of small parts has the biases of all of them.
     """
     between = refines(table.resolution, resolution) and refines(resolution, table.begins)
     if between and all(refines(resolution, r) or refines(r, resolution) for r in chain):
@@ -73,7 +74,7 @@ def _add_to_chain(chain: list[Resolution], resolution: Resolution, table: Finest
 
 
 class Descent:
-    """The way from the counts that a table begins with to its own.
+    """The steps from the counts that a table begins with to the table's own counts.
 
     Attributes:
         table: The table.
@@ -88,10 +89,10 @@ class Descent:
         *,
         integers: bool,
     ) -> None:
-        """Find the way.
+        """Choose the steps.
 
         Raises:
-            WorkloadError: The invariants are not on one way.
+            WorkloadError: The resolutions of two invariants do not refine each other.
         """
         self.table, self._resolutions, self._integers = table, resolutions, integers
         seen: dict[Resolution, Limits] = {}
@@ -113,13 +114,13 @@ class Descent:
         for resolution in sorted(asked, key=lambda r: (resolutions.size(r), r)):
             _add_to_chain(chain, resolution, table)
         chain = sorted({*chain, table.resolution} - {table.begins}, key=sum)
-        self._way = [table.begins]
-        self._way += resolutions.refine_by_steps(table.begins, chain, resolutions.order)
+        self._steps = [table.begins]
+        self._steps += resolutions.refine_by_steps(table.begins, chain, resolutions.order)
         self._limits = seen
-        # Up to the split all counts are in memory, and then those of a range of the lead's blocks.
-        sizes = [resolutions.size(r) for r in self._way]
+        # Up to the split all counts are in memory; after it, those of a range of the lead's blocks.
+        sizes = [resolutions.size(r) for r in self._steps]
         self._split = max(k for k, size in enumerate(sizes) if size <= CHUNK or not k)
-        split = resolutions.shape(self._way[self._split])
+        split = resolutions.shape(self._steps[self._split])
         self.lead = int(np.argmax(split)) if split else 0
 
     def _list_ranges(self) -> list[tuple[int, int]]:
@@ -127,7 +128,7 @@ class Descent:
         resolutions, lead, table = self._resolutions, self.lead, self.table.resolution
         if not table:
             return [(0, 1)]
-        parents = resolutions.find_parents(lead, table[lead], self._way[self._split][lead])
+        parents = resolutions.find_parents(lead, table[lead], self._steps[self._split][lead])
         others = resolutions.size(table) // len(parents)
         ends = np.cumsum(np.bincount(parents)) * others
         cuts = np.searchsorted(ends, np.arange(1, ends[-1] // CHUNK + 1) * CHUNK)
@@ -135,10 +136,10 @@ class Descent:
         return list(itertools.pairwise(cuts.tolist()))
 
     def _find_rows(self, k: int, blocks: tuple[int, int]) -> tuple[int, int]:
-        """Return the lead's blocks at a step that are in a range of those at the split."""
-        if not self._way[k]:
+        """Return which of the lead's blocks at step k lie in a range of its blocks at the split."""
+        if not self._steps[k]:
             return 0, 1
-        depths = self._way[k][self.lead], self._way[self._split][self.lead]
+        depths = self._steps[k][self.lead], self._steps[self._split][self.lead]
         parents = self._resolutions.find_parents(self.lead, *depths)
         first, end = np.searchsorted(parents, blocks).tolist()
         return first, end
@@ -153,7 +154,7 @@ class Descent:
         Raises:
             WorkloadError: No counts are within all limits.
         """
-        shape, last = self._resolutions.shape(self._way[self._split]), len(self._way) - 1
+        shape, last = self._resolutions.shape(self._steps[self._split]), len(self._steps) - 1
         values, low, high = (np.empty(shape) for _ in range(3))
         ranges = self._list_ranges()
         everything = 0, shape[self.lead] if shape else 1
@@ -206,8 +207,8 @@ class Descent:
             first: The number of the step.
             last: The number of the earlier one.
             blocks: The range of the lead's blocks at the split that `values` have.
-            low: The lower limits, where invariants are brought in already.
-            high: The upper limits.
+            low: The lower limits of the first step; None to compute them from its invariants.
+            high: The upper limits, likewise.
         """
         if low is None or high is None:
             low, high = np.zeros(values.shape), np.full(values.shape, np.inf)
@@ -221,8 +222,8 @@ class Descent:
         return levels
 
     def _find_families(self, k: int, blocks: tuple[int, int]) -> tuple[int, IntArray]:
-        """Find the axis that a step divides, and the block of before that each new one is in."""
-        before, after = self._way[k - 1], self._way[k]
+        """Find the axis that a step divides, and the parent of each of the step's blocks."""
+        before, after = self._steps[k - 1], self._steps[k]
         (axis,) = [a for a, (x, y) in enumerate(zip(before, after, strict=True)) if x != y]
         families = self._resolutions.find_parents(axis, after[axis], before[axis])
         if axis == self.lead and k > self._split:
@@ -233,7 +234,7 @@ class Descent:
     def _limit(
         self, k: int, low: FloatArray, high: FloatArray, blocks: tuple[int, int]
     ) -> tuple[FloatArray, FloatArray]:
-        """Bring in the invariants of a step's resolution; at the last step those of empty blocks.
+        """Tighten limits by the invariants of a step's resolution; at the last step, by all.
 
         Args:
             k: The number of the step.
@@ -244,8 +245,8 @@ class Descent:
         Raises:
             WorkloadError: No counts are within all limits.
         """
-        at = self._way[k]
-        if k == len(self._way) - 1:
+        at = self._steps[k]
+        if k == len(self._steps) - 1:
             used = [one for r, one in self._limits.items() if refines(at, r)]
         else:
             used = [one for r, one in self._limits.items() if r == at]
@@ -288,7 +289,7 @@ class Descent:
 
 
 def make_no_histogram_error() -> WorkloadError:
-    """Make the error for totals that no counts have."""
+    """Make the error for totals that no histogram has."""
     return WorkloadError(
         "no nonnegative histogram has all the given totals. Check that they agree with each other."
     )

@@ -55,7 +55,7 @@ class Display:
         method: "nonnegative", or "integers" if the counts are integers too.
         totals: The known numbers that the tables keep, as the user gave them.
         resolutions: The resolutions of the workload.
-        limits: What is known of blocks.
+        limits: The limits of the counts in blocks.
         finest: The finest tables; one of all cells if `known` is not None.
         is_consistent: Whether all tables are of one histogram. If not, some tables with attributes
             in common may differ in their totals; all have the same number of rows.
@@ -171,7 +171,7 @@ class Display:
 
         Args:
             group: The group.
-            estimates: The estimates, of the group's shape or of that of a part.
+            estimates: The estimates, of the shape of the group or of the part.
             moe: Their margins of error.
             chosen: The part; None for the whole group.
 
@@ -192,13 +192,13 @@ class Display:
         return lower, upper
 
     def _bound(self, group: QueryGroup) -> tuple[FloatArray, FloatArray]:
-        """Return between which numbers the answers of a group are; the last group's are kept."""
+        """Compute the bounds of a group's answers; those of the latest group are cached."""
         latest = self.__dict__.get("_latest_bounds")
         if latest is None or latest[0] != group.name:
             bounds = bound_answers(self.resolutions, self.limits, group)
             self.__dict__["_latest_bounds"] = latest = (group.name, bounds)
-        found: tuple[FloatArray, FloatArray] = latest[1]
-        return found
+        cached: tuple[FloatArray, FloatArray] = latest[1]
+        return cached
 
     def make_results(
         self, chosen: TableSlice, values: AnyArray, intervals: exports.Intervals

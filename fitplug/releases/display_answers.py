@@ -15,10 +15,10 @@ from fitplug.workload import QueryGroup
 
 
 class AnswerSums:
-    """Adds up the answers of a group, and gives them in parts of about `PART`, full rows only.
+    """Adds up the answers of a group, and yields them in parts of about `PART`, in full rows only.
 
-    A node of a tree may lie in several chunks, whose sums are added. In memory are the answers of a
-    part; where the group sums the lead attribute out, or asks for ranges of it, all its answers.
+    A node of a tree may lie in several chunks, whose sums are added. Only one part's answers are in
+    memory. If the group sums the lead attribute out or asks for ranges of it, all its answers are.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AnswerSums:
         self._pending: AnyArray | None = None
 
     def add(self, chunk: Chunk) -> Iterator[tuple[TableSlice, AnyArray]]:
-        """Add a chunk, and give the answers that no later chunk adds to."""
+        """Add a chunk, and yield the answers that no later chunk adds to."""
         first, sums = self._sum(chunk)
         if self._pending is None:
             shape = list(sums.shape)
@@ -64,7 +64,7 @@ class AnswerSums:
             self._pending = self._take(self._pending, full, None)
 
     def finish(self) -> Iterator[tuple[TableSlice, AnyArray]]:
-        """Give the answers that are left."""
+        """Yield the answers that are left."""
         assert self._pending is not None
         yield self._give(self._pending)
 

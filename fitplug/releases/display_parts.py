@@ -52,8 +52,8 @@ DISPLAY = "display.json"
 _KIND, _FORMAT = "display tables of fitplug", 1
 
 _INTEGER_SLACK = 2
-"""How far a display number may be from the one that is computed again: another machine rounds sums
-in another order, which may round a tie the other way.
+"""How far a display number may be from the recomputed one: another machine adds up in another
+order, which may round a tie the other way.
 """
 
 
@@ -102,7 +102,7 @@ def write_display(
     Args:
         folder: The folder of the release, or its staging area.
         release: The release, whose estimates can be read.
-        request: What is asked for.
+        request: The request for the tables.
         answers_digest: The digest of the answers.
         confidence: The confidence of the intervals of groups whose target has none.
 
@@ -197,7 +197,7 @@ class DisplayParts:
 
     @property
     def summary(self) -> str:
-        """What the tables are, in a few words."""
+        """A short description of the tables."""
         kept = f", totals kept: {len(self.header['totals'])}" if self.header["totals"] else ""
         agree = "" if self.header["consistent"] else ", not all in agreement"
         return f"{self.header['method']}, biased{kept}{agree}"
@@ -237,7 +237,7 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
     latest: dict[str, tuple[TablePart, ArrowTable]] = {}
     for chosen, values in display.iterate():
         group, folder = release.plan.workload[chosen.group], written.find_folder(chosen.group)
-        # Another cut of the same answers: this one may overlap with several parts.
+        # The answers may be cut differently now, so this slice may overlap several parts.
         for part in written.parts[group.name]:
             start = max(part.slice.start, chosen.start)
             stop = min(part.slice.stop, chosen.stop)
@@ -263,7 +263,7 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
 
 
 def _cut(wanted: TableSlice, given: TableSlice, values: AnyArray) -> AnyArray:
-    """Return the values of a part of a part."""
+    """Cut the values of the slice `given` down to the slice `wanted` within it."""
     start = wanted.start - given.start
     return wanted._replace(start=start, stop=start + wanted.stop - wanted.start).take(values)
 

@@ -1,16 +1,16 @@
-"""Display tables: what offices publish, without negative counts, of integers, all in agreement.
+"""Display tables: what offices publish, nonnegative integer counts that all agree.
 
-Noise makes small counts negative at times, and sums of measures less or more than so many records
-can have. All numbers of display tables are added up from one nonnegative histogram, or from few
+Noise may make small counts negative, and sums of measures smaller or larger than that many rows can
+have. All numbers of display tables are added up from one nonnegative histogram, or from a few
 finest tables that agree, and they keep what is known without the release (`invariants`). A count
-raised to zero pulls the counts next to it up, so the numbers are no longer right on average. That
-is why display tables have no standard deviations. Their intervals are those of the unbiased
-estimates, cut to what the invariants allow, and still cover. Statistics are for the release itself.
+raised to zero pulls the counts next to it up, so the numbers are no longer unbiased. That is why
+display tables have no standard deviations. Their intervals are those of the unbiased estimates, cut
+to what the invariants allow, and keep their coverage. Use the release itself for statistics.
 docs/theory/post-processing.md has the proofs.
 
 * Small releases: the histogram is the nearest to all answers, min |(y - A x) / sigma|^2 with x >= 0
-  (`least_squares`). The noise of the answers y is independent and of equal variance, so this is the
-  least squares of their true covariance.
+  (`least_squares`). The noise of the answers y is independent and of equal variance, so this is
+  generalised least squares with their true covariance.
 * Large ones: from the total down (`descent`).
 """
 
@@ -68,7 +68,7 @@ class DisplayTables:
 
     @property
     def method(self) -> Method:
-        """ "nonnegative", or "integers" if the counts are integers too."""
+        """Either "nonnegative", or "integers" if the counts are integers too."""
         return self.display.method
 
     @property

@@ -1,8 +1,8 @@
 """Finest tables: which groups' estimates determine all answers, and how they are read.
 
-Answers of a workload are sums over blocks of a resolution. The finest of the groups' resolutions
-have a table each, whose estimates all other estimates are sums of. Two tables share what they have
-in common, and each is begun with what it shares with one earlier table.
+Answers of a workload are sums over blocks of a resolution. Each of the finest resolutions of groups
+has a table, and all other estimates are sums of the estimates of these tables. Two tables may have
+counts in common; each table begins with those that it has in common with one earlier table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST_MATRIX = 2**22
 
 
 class NoEstimatesError(Exception):
-    """No group has estimates of the blocks of a resolution that others are sums of."""
+    """No group's answers determine the counts in the blocks of a finest resolution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class FinestTable:
     Attributes:
         resolution: Its resolution.
         group: The group whose estimates it is made from.
-        counts: With a measure, `group` has sums of it, and this group the numbers of records.
+        counts: With a measure, the group of the numbers of rows; `group` has the measure's sums.
         begins: The resolution of the counts that it begins with.
         begun_from: The number of the earlier table that has them; None for the first table.
     """
@@ -158,7 +158,7 @@ class Estimates:
         measure = resolutions.axes[factor.attribute]
         coarse = tuple(0 if k == measure else d for k, d in enumerate(table.resolution))
         fine = list(resolutions.find_resolution(table.counts))
-        fine[lead] = coarse[lead]  # it was read so
+        fine[lead] = coarse[lead]  # `_read_group` added this axis up already
         counts = resolutions.coarsen(counts, tuple(fine), coarse)
         low, high = self._codec(factor).quantities["sum"].tolist()
         above = (values - low * counts) / (high - low)

@@ -8,8 +8,8 @@
     display.json            if asked for, display tables (`display_parts`)
 
 Anyone who holds the folder can compute every estimate, variance and covariance again from the plan
-and the answers, without the data. The folder is a release when release.json is there, which is
-written last. Every digest is checked when what it is of is read.
+and the answers, without the data. release.json is written last: with it, the folder is a release.
+Each file's digest is checked when the file is read.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ ANSWERS_MANIFEST = f"{ANSWER_PARTS}/{MANIFEST}"
 
 
 class MoreFiles(Protocol[AnyRelease]):
-    """What a caller adds to the folder of a release."""
+    """The files that a caller adds to the folder of a release."""
 
     @property
     def display(self) -> DisplayRequest | None:
-        """What display tables are written; None for none."""
+        """The display tables to write; None for none."""
 
     def estimate_size(self, plan: Plan) -> int:
         """Estimate the bytes of these files from the plan alone."""
@@ -95,7 +95,7 @@ def write_folder(
         confidence: The confidence of the intervals of groups whose target has none.
         most: The largest number of answers of a part, and about the largest number of rows of a
             part of a table.
-        display: What display tables are written; None for none.
+        display: The display tables to write; None for none.
 
     Raises:
         WorkloadError: No display tables have the totals.
@@ -179,12 +179,12 @@ def complete_folder(
         answers_digest: The digest of the answers, by `write_manifest`.
         tables: All parts of all tables.
         confidence: The confidence of the intervals of groups whose target has none.
-        display: What display tables are written, if `files` does not say so; None for none.
+        display: The display tables to write if `files` is None; None for none.
         files: What the caller adds to the folder.
 
     Raises:
         WorkloadError: No display tables have the totals.
-        InputError: Parts of the tables are missing, or the answers are others.
+        InputError: Parts of the tables are missing, or the folder has other answers.
         OSError: The folder cannot be written.
     """
     manifest = read_checked(folder.join(ANSWER_PARTS), MANIFEST, answers_digest)

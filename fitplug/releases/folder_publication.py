@@ -29,17 +29,17 @@ def publish_folder(
 ) -> None:
     """Move a complete release from a local staging area to its place, in one step.
 
-    The folder gets the files that the manifests name, the manifests, and nothing else:
-    what a killed writer left in the staging area holds other draws of the same answers, which
-    nobody may see. The staging area stays as it is.
+    The folder gets the files that the manifests name, the manifests, and nothing else: files that a
+    killed writer left in the staging area hold other draws of the same answers, which nobody may
+    see. The staging area stays as it is.
 
     Args:
         staging: The staging area, on the file system of the place.
         directory: The place, where there is nothing or an empty folder.
-        label: A text in the name of the folder that is moved, so that one that a killed process
-            left is recognised.
-        make_room: Is called when the complete folder is about to be moved, while no other process
-            moves one there, and returns whether it is.
+        label: A text in the name of the folder that is moved, to recognise one that a killed
+            process left.
+        make_room: A function that is called just before the move, while no other process can move a
+            folder there. It returns whether to move.
 
     Raises:
         InputError: The staging area holds no complete release, or another writer changed it.
@@ -76,7 +76,7 @@ def _list_files(
     """List the files of a complete release by their paths in the folder.
 
     Returns:
-        The digest of each part of a table, which may be written more than once; None of others.
+        The digest of each part of a table, which may be written again; None for other files.
     """
     names = {path.name for path in staging.iterdir() if path.is_file()}
     names = {name for name in names if not name.startswith(".")}

@@ -1,8 +1,8 @@
-"""Invariants: what is known of the true counts without the release, and what it says of answers.
+"""Invariants: what is known about the true counts without the release, and the bounds that follow.
 
-Known are totals of regions that the user gives, cells that are zero by their meaning (structural
-zeros: totals of 0), the public totals of the unit of privacy, and that no count is negative. An
-invariant of this module gives limits to the blocks of one resolution.
+The known facts are totals of regions that the user gives, cells that are zero by their meaning
+(structural zeros: totals of 0), the public totals of the unit of privacy, and that no count is
+negative. An invariant of this module limits the counts in the blocks of one resolution.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Limits:
 
     @property
     def is_of_zeros(self) -> bool:
-        """Whether all that is known is that some blocks are empty."""
+        """Whether the limits only show that some blocks are empty."""
         return not self.lower.any() and bool(((self.upper == 0) | np.isinf(self.upper)).all())
 
     def coarsen(self, resolutions: Resolutions, coarse: Resolution) -> Limits:
-        """Return what follows for coarser blocks."""
+        """Return the limits of coarser blocks that follow."""
         lower, upper = (
             resolutions.coarsen(values, self.resolution, coarse)
             for values in (self.lower, self.upper)
@@ -53,7 +53,7 @@ class Limits:
         return Limits(coarse, lower, upper)
 
     def join(self, other: Limits) -> Limits:
-        """Return the limits of the same blocks that both have."""
+        """Return the tighter limits of the same blocks."""
         lower, upper = np.maximum(self.lower, other.lower), np.minimum(self.upper, other.upper)
         return Limits(self.resolution, lower, upper)
 
@@ -64,9 +64,9 @@ class Known:
 
     Attributes:
         name: Its name in messages.
-        terms: The coefficients by group; an axis is put before those of the group if `value` is of
-            several sums.
-        value: The sum, shape (), or of the shape of the one group whose answers are all known.
+        terms: The coefficients of the sum by group. If all answers of one group are known, they are
+            ones of the group's shape.
+        value: The sum, shape (), or the answers of the one group, of its shape.
     """
 
     name: str
@@ -88,7 +88,7 @@ def _read_total(workload: Workload, name: str, value: Any) -> Known:
     shape = workload[name].shape if name in workload.groups.positions else ()
     try:
         array = np.asarray(value)
-    except ValueError:  # of rows of different lengths
+    except ValueError:  # rows of different lengths
         array = np.array(None)
     is_number = array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
     if not is_number:
@@ -145,11 +145,11 @@ def arrange(workload: Workload, group: QueryGroup, values: AnyArray) -> AnyArray
 def list_limits(
     resolutions: Resolutions, release: NoisyAnswers, known: Iterable[Known]
 ) -> tuple[list[Limits], str | None]:
-    """List the limits that known numbers give to blocks.
+    """List the limits of blocks that follow from known numbers.
 
     Returns:
-        The limits, one for each resolution; and the name of a total that is not the count of a
-        block, or of all blocks of a group, and so gives none here; None if there is no such total.
+        The limits, one for each resolution; and the name of a total that gives no limits, because
+        it is not the count of one block or of all blocks of a group, or None.
     """
     limits: dict[Resolution, Limits] = {}
     left_out = None
@@ -175,7 +175,7 @@ def _read_public(resolutions: Resolutions, release: NoisyAnswers) -> Iterator[Li
 
 
 def _read(resolutions: Resolutions, known: Iterable[Known]) -> Iterator[Limits | str]:
-    """Read known numbers as limits, or as their name where they are not counts of blocks."""
+    """Convert known numbers to limits; yield the name of one that is not a count of blocks."""
     workload = resolutions.workload
     for one in known:
         if not one.value.any() and all((weights >= 0).all() for weights in one.terms.values()):
@@ -223,7 +223,7 @@ def _read_zeros(resolutions: Resolutions, known: Known) -> Iterator[Limits | str
 def _find_block(
     resolutions: Resolutions, resolution: Resolution, marked: FloatArray
 ) -> tuple[Resolution, tuple[int, ...]] | None:
-    """Find the block that marked blocks are together, of the finest resolution; None if none."""
+    """Find the block, of the finest possible resolution, that marked blocks fill; None if none."""
     coarse, block = [], []
     is_marked = marked > 0
     for axis, depth in enumerate(resolution):
@@ -247,7 +247,7 @@ def _find_block(
 def bound_answers(
     resolutions: Resolutions, limits: Sequence[Limits], group: QueryGroup
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute between which numbers the exact answers of a group must be.
+    """Compute bounds of the exact answers of a group.
 
     An answer is w x with w >= 0, and in each block r of an invariant x adds up to a number between
     lower_r and upper_r. So w x is between the sum of lower_r min(w in r) and the sum of upper_r

@@ -1,4 +1,4 @@
-"""Least squares over histograms: without negative counts, with totals kept, and of integers."""
+"""Least squares over histograms: nonnegative, with given totals, and rounded to integers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOLERANCE = 1e-9
 """How far a total may be off, relative to itself or to one, and a number from an integer."""
 
 _TRIED_CELLS = 64
-"""The number of cells, the best by themselves, that are tried with every other in a change of two.
+"""The number of cells, those with the best single changes, that are paired with every other cell.
 """
 
 _CHANGES_PER_CELL = 4
@@ -50,7 +50,7 @@ def solve_counts(
     Args:
         release: The release.
         resolutions: The resolutions of its workload.
-        limits: What is known of blocks: empty ones, and public totals.
+        limits: The limits of blocks: empty blocks, and public totals.
         known: The totals that the user gave.
 
     Raises:
@@ -98,7 +98,7 @@ class LeastSquares:
     is_open: npt.NDArray[np.bool_]
 
     def to_histogram(self, *, integers: bool) -> AnyArray:
-        """Return the histogram, rounded if it shall be of integers, of the workload's shape.
+        """Return the histogram, of the workload's shape; rounded if `integers`.
 
         Raises:
             NoSolutionError: No rounding has the totals.
@@ -181,10 +181,10 @@ def round_to_integers(A: FloatArray, x: FloatArray, E: FloatArray, totals: Float
 
 
 def _round_running_sums(share: FloatArray, E: FloatArray, left: FloatArray) -> FloatArray:
-    """Choose which of the cells (f,) are rounded up, as 0 and 1, such that E of them is `left`.
+    """Choose which of the cells (f,) are rounded up, as 0 or 1, so that E @ up is `left`.
 
-    Running sums of the cells are rounded, so that the sum of all is off by less than one. If the
-    totals need it, as few cells as possible are changed then.
+    The running sums of the cells are rounded, so the sum of all is off by less than one. If a total
+    is then missed, as few cells as possible are changed.
     """
     up = np.diff(np.floor(np.cumsum(share) + 0.5), prepend=0.0)
     if np.allclose(E @ up, left, rtol=0, atol=_TOLERANCE):
@@ -203,7 +203,7 @@ def _round_running_sums(share: FloatArray, E: FloatArray, left: FloatArray) -> F
 
 
 def _improve(A: FloatArray, share: FloatArray, up: FloatArray, E: FloatArray) -> FloatArray:
-    """Bring `up` (f,) of 0 and 1 nearer to `share` (f,) in A's norm, by changes that keep E up."""
+    """Bring `up` (f,) of 0 and 1 nearer to `share` (f,) in A's norm, with E @ up unchanged."""
     if not len(up):
         return up
     gram, up, totals = A.T @ A, up.copy(), E.T

@@ -24,9 +24,7 @@ from fitplug.expressions import (
     expand_terms,
     list_sums,
 )
-from fitplug.families import (
-    Product,
-)
+from fitplug.families import Product
 from fitplug.numeric import FloatArray
 from fitplug.releases.noisy_answers import NoisyAnswers, list_parts
 
@@ -45,7 +43,7 @@ def read_combination(
     Args:
         expressions: The reader of expressions of the workload.
         asked: An expression, or coefficients by group.
-        within: The cells, by attribute, that everybody whom the expression counts must be in; see
+        within: The cells, by attribute, that every row that the expression counts must be in; see
             `Expressions.read`.
 
     Returns:
@@ -83,7 +81,7 @@ def estimate_values(release: NoisyAnswers, several: Sequence[Terms]) -> FloatArr
     for name, users in _index_by_group(several).items():
         shape = release.plan.workload[name].shape
         for part in list_parts(release, name):
-            # Only the parts are read that hold answers of some sum.
+            # Only parts that hold answers of some sum are read.
             within = {
                 k: several[k][name].keep_range(shape, part.axis, part.start, part.stop)
                 for k in users
@@ -160,7 +158,8 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
             raise WorkloadError(f"no query group {name!r}. {suggest_nearest(name, workload.names)}")
         shape = workload[name].shape
         array = np.asarray(given, dtype=np.float64)
-        _check_finite(name, array)
+        if not np.isfinite(array).all():
+            raise WorkloadError(f"coefficients of {name!r} must be finite")
         try:
             flat = np.broadcast_to(array, shape).ravel()
         except ValueError:
@@ -173,14 +172,8 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
     return terms
 
 
-def _check_finite(name: str, coefficients: FloatArray) -> None:
-    """Raise WorkloadError unless all coefficients of a group are finite."""
-    if not np.isfinite(coefficients).all():
-        raise WorkloadError(f"coefficients of {name!r} must be finite")
-
-
 def _is_single(terms: Terms) -> bool:
-    """Return whether a combination is of one answer only."""
+    """Return whether a combination has only one answer."""
     return sum(coefficients.count for coefficients in terms.values()) == 1
 
 
@@ -190,7 +183,7 @@ def _has_boxes(terms: Terms) -> bool:
 
 
 def _is_boxed(release: NoisyAnswers, terms: Terms) -> bool:
-    """Return whether a std is computed from boxes, as arrays of the groups' shapes are large."""
+    """Return whether a std is computed from boxes: arrays of the groups' shapes are too large."""
     sizes = [release.plan.workload[name].size for name in terms]
     return sum(sizes) > _BATCH_COEFFICIENTS and _has_boxes(terms)
 
@@ -209,7 +202,7 @@ def _list_boxes(terms: Terms) -> dict[str, list[Product]]:
 def _split_batches(
     release: NoisyAnswers, indices: Sequence[int], several: Sequence[Terms]
 ) -> list[list[int]]:
-    """Split the indices of combinations into batches of so many coefficients together."""
+    """Split the indices of combinations into batches of at most `_BATCH_COEFFICIENTS`."""
     batches: list[list[int]] = []
     used = _BATCH_COEFFICIENTS
     for k in indices:

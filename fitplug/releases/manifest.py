@@ -1,7 +1,7 @@
 """The manifest of a release's noisy answers: what the release is, and the digest of each part.
 
-Its own digest is that of the answers, which a ledger keeps. The answers of a period of a series are
-one part of those of its plan, with a manifest that names the period.
+The manifest's own digest is the digest of the answers, which a ledger records. The answers of one
+period of a series are one part of the plan's answers, with a manifest that names the period.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Period:
     """A period of a series, whose answers are one part of those of the plan.
 
     Attributes:
-        series: What identifies the series: its digest.
+        series: The digest of the series, which identifies it.
         attribute: The attribute whose cells are the periods.
         index: The index of the period.
     """
@@ -96,7 +96,7 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
     Args:
         name: The file, for messages.
         content: The content of the file.
-        kind: The kind that it must be of, whose first word says what is in the folder.
+        kind: The kind that it must have, whose first word names the content of the folder.
         version: The format that it must have.
 
     Raises:
@@ -186,10 +186,10 @@ def write_manifest(
         folder: The folder of the release, or its staging area, with all parts.
         release: The release; its answers are not used.
         parts: All parts in order.
-        period: The period whose answers these are; None if they are all of the plan's.
+        period: The period whose answers these are; None for all answers of the plan.
 
     Returns:
-        The answers, and the digest of the manifest that is durable, which is that of the answers.
+        The answers, and the digest of the durable manifest, which is the digest of the answers.
 
     Raises:
         InputError: The parts do not have each answer of the plan, or of the period, once; or a
@@ -202,7 +202,7 @@ def write_manifest(
     answers = folder.join(ANSWER_PARTS)
     is_first = answers.create(MANIFEST, content)
     if isinstance(folder, LocalPlace):
-        # The files are on the disk. So must be the names of the folders that they are in.
+        # The files are on the disk. The names of their folders must be there too.
         sync(folder.path)
         sync(folder.path.parent)
     if is_first:
@@ -228,7 +228,7 @@ def read_manifest(
 
     Returns:
         The fields of the release by the names of `Release`'s attributes, with answers that are read
-        when they are needed; and the digest of the manifest.
+        when needed; and the digest of the manifest.
 
     Raises:
         InputError: The manifest is missing, damaged, or of another plan or period.
@@ -263,8 +263,7 @@ def read_charge(folder: Place) -> Entry | None:
     """Read the charge that the release in a folder names.
 
     Returns:
-        The charge; None if the folder holds no answers that can be read, or no ledger recorded
-        them.
+        The charge; None if the folder has no readable answers, or no ledger recorded them.
     """
     try:
         content = folder.join(ANSWER_PARTS).read(MANIFEST)
@@ -274,7 +273,7 @@ def read_charge(folder: Place) -> Entry | None:
 
 
 def _parse_part(number: int, described: Any) -> AnswersPart:
-    """Make a part of what a manifest says of it."""
+    """Read a manifest's description of a part."""
     place = tuple(
         Stride(int(start), tuple(map(int, shape)), tuple(map(int, strides)))
         for start, shape, strides in described["place"]
@@ -283,10 +282,10 @@ def _parse_part(number: int, described: Any) -> AnswersPart:
 
 
 def _check_places(plan: Plan, parts: Sequence[AnswersPart], period: Period | None) -> None:
-    """Check that parts may have each answer once: their number, and the range of each.
+    """Check the number of answers in all parts and the range of each part.
 
     Raises:
-        InputError: They have not.
+        InputError: The parts cannot have each answer once.
     """
     size = plan.strategy.released_size
     if period is not None:
@@ -306,7 +305,7 @@ def _check_places(plan: Plan, parts: Sequence[AnswersPart], period: Period | Non
 
 
 def _describe_fields(release: NoisyAnswers) -> Header:
-    """Describe the fields of a release but its answers, for the header of a file of answers."""
+    """Describe the fields of a release, except its answers, for the header of a manifest."""
     entry = release.entry
     header = {
         "plan_digest": release.plan.digest,
@@ -339,7 +338,7 @@ def _read_entry(described: Header | None) -> Entry | None:
     """Read the charge of a release; None if no ledger recorded it.
 
     Raises:
-        InputError: Its unit of privacy is none.
+        InputError: Its unit of privacy is invalid.
     """
     if described is None:
         return None
@@ -349,7 +348,7 @@ def _read_entry(described: Header | None) -> Entry | None:
 
 
 def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
-    """Make the fields of the release but its answers.
+    """Read the fields of the release, except its answers.
 
     Raises:
         Exception: They do not fit the plan or each other; errors of any kind are possible.
@@ -359,7 +358,7 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
         raise PlanError("a limit of another kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
     exact = plan.strategy.compute_rho(plan.noise_std * noise_scale)
-    # The rho of a release is rounded up, by little.
+    # The rho of a release is rounded up slightly.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
         raise PlanError("not the cost of these answers")
     entry = _read_entry(header["entry"])

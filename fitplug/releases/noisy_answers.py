@@ -1,8 +1,8 @@
-"""Noisy answers: what a mechanism released, which rows it is about, and what follows by the plan.
+"""Noisy answers: what a mechanism released, which rows it describes, and what the plan adds.
 
-All of this is public, because it is post-processing. The estimates are about all rows that were
-counted, or about the rows kept, where counting limited the rows of each person. Standard deviations
-and intervals are those of the noise, and say nothing about rows that a limit left out.
+All of this is public, because it is post-processing. The estimates describe all rows that were
+counted, or only the rows kept if counting limited the rows per person. Standard deviations and
+intervals cover the noise, not the rows that a limit left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ above the limit.
 """
 
 LIMITS: tuple[str | None, ...] = (None, *get_args(Limited))
-"""What a release may say of its limit; None if it is not known, as for an OpenDP measurement."""
+"""The possible values of a release's `limited`; None if unknown, as for an OpenDP measurement."""
 
 
 def describe_population(
@@ -52,7 +52,7 @@ def describe_population(
         limited: The source of the limit on the rows per person; None if it is not known.
         unit: What all rows of one contributor stand for.
         outside: The attributes that the plan does not use and by whose values rows were left out.
-        apart: How the rows of one person are apart, in words that follow their number.
+        apart: How the rows of one person differ, in words after their number (`BoundUnit.apart`).
         rows: How rows were weighted and filtered (`Tables.rows`).
     """
     description = _describe_rows_counted(records, limited, unit, apart, rows)
@@ -82,7 +82,7 @@ def describe_planned_population(
 
 
 def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
-    """Describe by rule which rows are in no table; what the rows hold is not known.
+    """Describe by rule which rows are in no table, without knowing the rows.
 
     Args:
         plan: The plan.
@@ -90,8 +90,8 @@ def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
             table either.
 
     Returns:
-        The rows, without a verb, such as "rows with a value outside the domain of SEX"; null is
-        such a value. "" if every row is in the tables.
+        A noun phrase such as "rows with a value outside the domain of SEX"; null is such a value.
+        "" if every row is in the tables.
     """
     used = {name for names in plan.tables for name in names}
     strict = list_names_without_other(plan.domain, used)
@@ -161,7 +161,7 @@ ByGroup: TypeAlias = Mapping[str, AnyArray]
 
 
 class AnswersInParts(Protocol):
-    """Noisy answers of which parts are read when they are needed."""
+    """Noisy answers whose parts are read when needed."""
 
     @property
     def size(self) -> int:
@@ -188,7 +188,8 @@ class EstimatesPart:
         axis: The axis.
         start: The first index along the axis.
         stop: The index after the last one.
-        read: A function that reads the estimates, of the group's shape but for the range.
+        read: A function that reads the estimates, of the group's shape with only the range along
+            the axis.
     """
 
     axis: int
@@ -203,11 +204,11 @@ class EstimatesPart:
 
 
 class TablesInParts(Protocol):
-    """Tables of which parts are read when they are needed."""
+    """Tables whose parts are read when needed."""
 
     @property
     def estimates(self) -> ByGroup:
-        """The estimates by group, each read when it is asked for."""
+        """The estimates by group, each read on access."""
 
     def list_parts(self, name: str) -> Sequence[EstimatesPart]:
         """List the parts of a group's estimates."""
@@ -222,23 +223,22 @@ class NoisyAnswers:
 
     Attributes:
         plan: The plan that ran.
-        answers: The noisy answers y = A x + z, integers of shape (n,), in the plan's strategy A.
-            Those of a folder in parts are read when they are needed: by slices, or by
-            `numpy.asarray`.
+        answers: The noisy answers y = A x + z of the plan's strategy A, integers of shape (n,).
+            Answers of a folder in parts are read when needed: by slices, or by `numpy.asarray`.
         rho: The cost of this release in rho of zCDP, for one person in the plan's unit of privacy.
         noise_scale: The standard deviation of the noise divided by the plan's `noise_std`.
         entry: The ledger's entry, if the release was charged to a ledger.
-        limited: "enforced" if the count kept no more rows of a person than the plan's unit
-            says: estimates and intervals are then about the rows kept, and not about all
-            rows. "declared" if every row was counted and nobody checked the unit. None if
-            that is not known, as for an OpenDP measurement.
-        rows: How rows were understood, in words, if they were weighted or filtered; see `Tables`.
-        seal: The seal of the exact counts, if another count may be of other rows; see
+        limited: "enforced" if the count kept at most as many rows per person as the plan's unit
+            allows; estimates and intervals then describe the rows kept, not all rows. "declared"
+            if every row was counted and nobody checked the unit. None if unknown, as for an OpenDP
+            measurement.
+        rows: How rows were weighted and filtered, in words, or None; see `Tables`.
+        seal: The seal of the exact counts, if another count might use other rows; see
             `Tables.seal`.
         outside: The attributes that the plan does not use and by whose values the counts left
             rows out, because they were made for other queries too.
-        coverage_answers: The noisy answers about rows in no table, of the shape that
-            `plan.coverage` says; None if the plan has no coverage.
+        coverage_answers: The noisy answers about rows in no table, shape (plan.coverage.size,);
+            None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
             whose estimates are computed from its answers.
     """

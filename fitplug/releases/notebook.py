@@ -1,4 +1,4 @@
-"""What notebooks show of a release: plots, and its first rows. All of it is noisy."""
+"""Notebook displays of a release: plots and the first rows of its tables. All of it is noisy."""
 
 from __future__ import annotations
 

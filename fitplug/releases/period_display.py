@@ -1,7 +1,7 @@
-"""Display tables of a series: each period's are made when it is drawn, and keep the earlier ones.
+"""Display tables of a series: those of a period are made when it is drawn, and never change.
 
-The cells of a period are the nearest nonnegative numbers to the answers that are drawn in it, given
-those of the periods before. So what was published stays, and adds up with what is published later.
+The counts of a period are the nearest nonnegative numbers to the answers drawn in it, given the
+counts of the earlier periods. So published numbers stay, and add up with later ones.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def check_period_display(plan: Plan, periods: str) -> None:
 def write_period_display(
     release: PartialRelease, folder: Path, confidence: float, digest: str
 ) -> None:
-    """Write the display tables of what the newest period made known into its folder.
+    """Write the display tables of the answers that the newest period completed into its folder.
 
     Args:
-        release: What is released so far.
+        release: The release so far.
         folder: The folder.
         confidence: The confidence of the intervals of groups whose target has none.
         digest: The digest of the answers.
@@ -88,7 +88,7 @@ def verify_period_display(
     """Check the display tables of the newest period as `write_period_display` writes them.
 
     Raises:
-        InputError: One is missing or damaged, or does not follow from the answers.
+        InputError: A table is missing or damaged, or does not follow from the answers.
     """
     shown = make_period_display(release)
     for file, expected in _make_tables(shown, release, confidence, digest):
@@ -102,7 +102,7 @@ def verify_period_display(
 def _make_tables(
     shown: DisplayTables, release: PartialRelease, confidence: float, digest: str
 ) -> Iterator[tuple[str, ArrowTable]]:
-    """Make the display tables of what the newest period made known, with the names of files."""
+    """Make the display tables of the answers that the newest period completed, with file names."""
     names = name_files(release.plan.workload)
     for group in release.plan.workload.groups:
         dates = date_queries(group, release.periods, release.period_count).ravel()
@@ -118,7 +118,7 @@ def _make_tables(
 
 
 def make_period_display(release: PartialRelease) -> DisplayTables:
-    """Make display tables of what is released so far; later periods have no rows in them."""
+    """Make display tables of what is released so far; counts of later periods are zero."""
     workload = release.plan.workload
     resolutions = Resolutions(workload)
     finest = FinestTable(resolutions.finest, workload.groups[0])

@@ -1,8 +1,8 @@
 """Periods: the answers of a plan that are drawn period by period, and the files of each period.
 
 The plan is causal (`fitplug.families.blocks.strategy.causality`): a query that counts no later
-period is estimated from the answers that are drawn, with the variance that the plan says. The rest
-is not known yet.
+period is estimated from the answers drawn so far, with the plan's variance. The other queries are
+not known yet.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PartialRelease(NoisyAnswers):
 
     @cached_property
     def variances(self) -> ByGroup:
-        """The variances of the estimates, rounded up; nan where these are not known."""
+        """The variances of the estimates, rounded up; nan where the estimates are not known."""
         return self._hide_unknown(self.plan.variances)
 
     def estimate(self, asked: CombinationLike) -> EstimatedNumber:
@@ -98,7 +98,8 @@ class PartialRelease(NoisyAnswers):
 
         Args:
             name: The group.
-            period: The index of a period: only the answers that it made known are in the table.
+            period: The index of a period, for only the answers that it completed; None for all
+                known answers.
             confidence: The confidence of the intervals; see `Release.to_arrow`.
 
         Returns:
@@ -133,7 +134,7 @@ class PartialRelease(NoisyAnswers):
         return np.asarray(date_queries(group, self.periods, self.period_count) < self.drawn)
 
     def _hide_unknown(self, by_group: ByGroup) -> ByGroup:
-        """Return the same arrays with nan in the place of what is not known."""
+        """Return the same arrays with nan in place of unknown answers."""
 
         def read(g: int) -> AnyArray:
             values = by_group[self.plan.workload.groups[g].name]
@@ -148,9 +149,9 @@ class PeriodAnswers:
 
     Attributes:
         period: The period.
-        answers: Those of the plan's answers that are drawn in this period, in their order.
-        seal: The seal of the exact counts of the period, which tells nothing of them.
-        limited: Whether the counts of all periods together enforce the limit on the records of a
+        answers: The plan's answers that are drawn in this period, in order.
+        seal: The seal of the exact counts of the period, which reveals nothing about them.
+        limited: Whether the counts of all periods together enforce the limit on the rows per
             person; see `NoisyAnswers`.
         rows: How rows were weighted and filtered; see `NoisyAnswers`.
         outside: Attributes by which records were left out; see `NoisyAnswers`.
@@ -179,7 +180,7 @@ def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[Peri
         The answers, and their digest.
 
     Raises:
-        InputError: They are missing or damaged, were edited, or are of another series or period.
+        InputError: They are missing, damaged or edited, or belong to another series or period.
         OSError: They cannot be read.
     """
     fields, digest = read_manifest(folder, plan, period)
@@ -196,7 +197,7 @@ def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[Peri
 def join_periods(
     plan: Plan, periods: str, drawn: Sequence[PeriodAnswers], **described: Any
 ) -> PartialRelease:
-    """Join the answers of the first periods of a series to what is released so far.
+    """Join the answers of the first periods of a series to a partial release.
 
     Args:
         plan: The plan, which is causal along the attribute.
@@ -232,11 +233,11 @@ def join_periods(
 def complete_period_folder(
     release: PartialRelease, folder: Path, confidence: float, digest: str
 ) -> None:
-    """Write the tables of what the newest period made known into a folder that has its answers.
+    """Write the tables of the answers that the newest period completed into the period's folder.
 
     Args:
-        release: What is released so far.
-        folder: The folder.
+        release: The release so far.
+        folder: The folder, which has the period's answers.
         confidence: The confidence of the intervals of groups whose target has none.
         digest: The digest of the answers.
 
@@ -255,7 +256,7 @@ def complete_period_folder(
 
 @contextmanager
 def report_damage(path: Path) -> Iterator[None]:
-    """Raise InputError in place of whatever a block raises that reads a table of a period."""
+    """Replace whatever a block raises that reads a period's table by an InputError."""
     try:
         yield
     except ImportError:
@@ -270,7 +271,7 @@ def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> N
     """Raise InputError unless the tables of the newest period agree with the release.
 
     Args:
-        release: What was released when that period was.
+        release: The partial release after that period.
         folder: The folder of the period.
         digest: The digest of its answers.
     """

@@ -36,10 +36,10 @@ _MOST_POINTS = 40
 """The largest number of points of a line with error bars; more become a band."""
 
 _MOST_BARS = 60
-"""The largest number of bars with labels of their own."""
+"""The largest number of bars that all have labels."""
 
 _SKEWED = 10.0
-"""Colours follow the logarithm where the largest estimate is more than this many medians."""
+"""Colours are logarithmic if the largest estimate is more than this many times the median."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,8 @@ class _Estimates:
     Attributes:
         group: The group.
         factors: Its attributes with several rows, up to two.
-        codes: What their rows are in tables.
-        labels: The labels of their rows, which are their codes where the domain has none.
+        codes: The values of their rows in tables.
+        labels: The labels of their rows, or the codes where the domain has no labels.
         ordered: For each, whether its rows have the order of the attribute's values.
         values: The estimates, of shape (rows, ...).
         moe: Their margins of error, of the same shape.
@@ -153,10 +153,10 @@ def _choose_kind(shown: _Estimates) -> Kind:
 
 
 def _check(shown: _Estimates, kind: Kind, attributes: int) -> _Estimates:
-    """Return the estimates.
+    """Return the estimates if this kind of plot fits their number of attributes.
 
     Raises:
-        WorkloadError: They have another number of attributes than this kind of plot needs.
+        WorkloadError: It does not.
     """
     if shown.values.ndim != attributes:
         needed = "one attribute" if attributes == 1 else "two attributes"
@@ -171,7 +171,7 @@ def _plot_lines(shown: _Estimates, ax: Any) -> Figure:
     """Plot points or bands along the attribute with more rows, in one colour per row of the other.
 
     Raises:
-        WorkloadError: There are more colours to choose than a reader distinguishes.
+        WorkloadError: There are more lines than colours that a reader can distinguish.
     """
     if shown.values.ndim == 2 and shown.values.shape[0] <= shown.values.shape[1]:
         shown = shown.swap()
@@ -219,7 +219,7 @@ def _plot_lines(shown: _Estimates, ax: Any) -> Figure:
 
 
 def _plot_bars(shown: _Estimates, ax: Any) -> Figure:
-    """Plot horizontal bars with their intervals; those of values without order, largest first."""
+    """Plot horizontal bars with their intervals, the largest first if the values have no order."""
     order = np.arange(len(shown.values))
     if not shown.ordered[0]:
         order = np.argsort(-shown.values, kind="stable")
@@ -238,13 +238,13 @@ def _plot_bars(shown: _Estimates, ax: Any) -> Figure:
 
 
 def _draw_intervals(axes: Any, values: FloatArray, moe: FloatArray, at: IntArray) -> None:
-    """Draw horizontal intervals that are seen on a bar as well as next to it."""
+    """Draw horizontal intervals that are visible both on a bar and next to it."""
     ink = axes.xaxis.label.get_color()
     axes.errorbar(values, at, xerr=moe, fmt="none", ecolor=ink, elinewidth=1.0, capsize=2)
 
 
 def _plot_pyramid(shown: _Estimates, ax: Any) -> Figure:
-    """Plot two rows of bars back to back, as populations by age and sex are drawn.
+    """Plot two rows of bars back to back, like a population pyramid by age and sex.
 
     Raises:
         WorkloadError: No attribute of the group has exactly two rows.
@@ -315,10 +315,10 @@ def _plot_map(shown: _Estimates, regions: Regions, ax: Any) -> Figure:
 
 
 def _choose_colours(shown: _Estimates) -> dict[str, Any]:
-    """Choose colours: of two sides where sums may be negative, by logarithm for skewed counts."""
+    """Choose colours: diverging where sums may be negative, logarithmic for skewed counts."""
     low, high = float(shown.values.min()), float(shown.values.max())
     noise = float(shown.moe.max())
-    if low < -2 * noise:  # more negative than noise makes a count
+    if low < -2 * noise:  # too negative to be a count with noise
         most = max(-low, high)
         return {"cmap": "PuOr", "norm": scale_colours(-most, most)}
     low = min(low, 0.0)
@@ -357,9 +357,9 @@ def _set_title(
 def _set_ticks(
     axis: Any, labels: Sequence[str], attribute: str, *, most: int = _MOST_TICKS, width: float = 0.0
 ) -> None:
-    """Set ticks at even steps, with some of many labels.
+    """Set at most about `most` ticks at even steps.
 
-    Those of an x axis of this width in inches are turned where they would overlap.
+    Labels of an x axis are rotated if they would overlap at this width in inches.
     """
     at = range(0, len(labels), -(-len(labels) // most))
     chosen = [shorten(labels[i], 18) for i in at]

@@ -3,9 +3,9 @@
 With F_j the number of rows up to cell j, N the number of all rows with a value and T_j = F_j - q N,
 the q-quantile is the first cell j whose T_j is at least zero. Each T_j is a linear combination of
 released answers, so the estimate has an exact standard deviation s_j. The interval begins at the
-first cell with T_j >= -z s_j, and ends after the last one with T_j <= z s_j. It fails at its lower
-end only if T_j < -z s_j at the quantile, and at its upper end only if T > z s at the cell before,
-so it covers with at least the confidence of z, also at ties. docs/theory/post-processing.md has the
+first cell with T_j >= -z s_j, and ends after the last one with T_j <= z s_j. Its lower end fails
+only if T_j < -z s_j at the quantile, and its upper end only if T > z s at the cell before, so it
+covers with at least the confidence of z, even at ties. docs/theory/post-processing.md has the
 proof.
 """
 
@@ -35,7 +35,7 @@ _QUOTED = r"\"[^\"]*\"|'[^']*'"
 _PART = re.compile(rf"(?:\[(?:\[[^\]]*\]|{_QUOTED}|[^\[\]\"'])*\]|{_QUOTED}|[^,\[\"'])+")
 
 _MOST_STDS_AT_ONCE = 32
-"""The most cells whose s_j are computed together, while an end of the interval is sought."""
+"""The most cells whose s_j are computed together in the search for an end of the interval."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class _CumulativeCounts:
     """The estimates F_j of how many rows lie up to cell j, of the rows that an expression counts.
 
     Attributes:
-        cuts: The cells j up to which the groups can count, (k,); the last one is the last cell.
+        cuts: The cells j up to which the groups can count, (k,), ascending.
         values: The estimates (k,).
     """
 
@@ -199,7 +199,7 @@ class _CumulativeCounts:
         cuts, last = np.arange(len(self.cuts)), len(self.cuts) - 1
         low = self._search(q, z, sums, upper.copy(), cuts)
         high = self._search(q, z, -sums, upper.copy(), cuts[::-1])
-        # No cell may be left, if rows are few: then every cell is possible.
+        # With few rows no cell may be left. Then every cell is possible.
         first_cut = last if low is None else low
         last_cut = 0 if high is None else min(high + 1, last)
         if low is None or first_cut > last_cut:
@@ -220,7 +220,7 @@ class _CumulativeCounts:
             q: The quantile.
             z: The number of standard deviations.
             sums: The sums (k,).
-            upper: Upper bounds on s_j (k,), which are improved.
+            upper: Upper bounds on s_j (k,), which this method tightens in place.
             cuts: The indices of the cuts, in the order of the search.
         """
         at_once = 1
@@ -265,7 +265,7 @@ def _accumulate_values(
     for name, summands in boxes.items():
         along = [np.zeros(box.factors[box.axis].count) for box in summands]
         for part in list_parts(release, name):
-            # Only the parts are read that hold answers of some sum.
+            # Only parts that hold answers of some sum are read.
             inside = [box.keep_range(part.axis, part.start, part.stop) for box in summands]
             estimates = part.read() if any(inside) else None
             for box, in_part, sums in zip(summands, inside, along, strict=True):
@@ -283,7 +283,7 @@ def _accumulate_values(
 def _accumulate_stds(
     release: NoisyAnswers, boxes: Mapping[str, Sequence[CumulativeBox]]
 ) -> FloatArray:
-    """Bound the stds of F_j, shape (cells,), by the sum of the stds of all answers in it."""
+    """Bound the std of each F_j by the sum of the stds of all its answers, shape (cells,)."""
     total = np.zeros(())
     for name, summands in boxes.items():
         for box in summands:
@@ -296,7 +296,7 @@ def _read_sum(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Te
     """Read a sum of counts.
 
     Raises:
-        WorkloadError: It is something else, such as a ratio, or cannot be read.
+        WorkloadError: It is not a sum but, for example, a ratio, or it cannot be read.
     """
     expression = read_combination(reader, asked, within)
     if not isinstance(expression, Mapping):
@@ -305,7 +305,7 @@ def _read_sum(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Te
 
 
 def _read_whole(reader: Expressions, asked: str, within: Mapping[str, Runs]) -> Terms:
-    """Read a sum of all rows, or of those with a value where the groups count no others."""
+    """Read a sum over all rows, or over rows with a value if the groups count only those."""
     domain = reader.selector.workload.domain
     valued = {
         name: [(0, get_codec(domain[name]).value_count)]
@@ -324,7 +324,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     """Find the attribute whose quantiles are asked for.
 
     Raises:
-        WorkloadError: No ordered attribute is in all groups, or several are and none is named.
+        WorkloadError: No ordered attribute is in all groups, or several are and `of` names none.
     """
     domain, groups = release.plan.domain, [release.plan.workload[name] for name in terms]
     ordered = [

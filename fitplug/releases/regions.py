@@ -25,8 +25,8 @@ class Outlines:
     """Regions and their outlines.
 
     Attributes:
-        rings: For each region with a label, its closed rings, each of shape (points, 2).
-        rows: For each of them, the index of its label.
+        rings: The closed rings of each region with a label, each ring of shape (points, 2).
+        rows: The index of each such region's label.
         others: The rings of the regions that no label names.
     """
 
@@ -45,7 +45,7 @@ def read_regions(regions: Regions, labels: Sequence[str]) -> Outlines:
         labels: The codes of the regions.
 
     Raises:
-        WorkloadError: The file is not such GeoJSON, or some label has no region.
+        WorkloadError: This is not such GeoJSON, or some label has no region.
     """
     content, code = regions if isinstance(regions, tuple) else (regions, None)
     if not isinstance(content, Mapping):
@@ -114,7 +114,7 @@ def _read_rings(geometry: Mapping[str, Any]) -> list[FloatArray]:
 def draw_outlines(
     axes: Any, outlines: Outlines, values: FloatArray, *, other: str, **colours: Any
 ) -> Any:
-    """Draw the regions in the colours of their values (one each), others in one colour.
+    """Draw each region in the colour of its value, and all other regions in one colour.
 
     Returns:
         The collection of matplotlib, for a colour bar.

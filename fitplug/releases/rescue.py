@@ -1,6 +1,6 @@
-"""Rescued answers: what is kept elsewhere when the folder of a release cannot be written.
+"""Rescued answers: kept elsewhere when the folder of a release cannot be written.
 
-A draw that was paid for is never made again, so answers that are lost stay charged.
+A paid draw is never repeated, so answers that are lost stay charged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rescue_answers(release: NoisyAnswers, location: str | PathLike[str]) -> Iter
 
 
 def _write_elsewhere(release: NoisyAnswers, location: str | PathLike[str]) -> Path | None:
-    """Write the plan and the answers to the first place that takes them; None if there is none."""
+    """Write the plan and the answers to the first possible place; None if there is none."""
     name = Path(os.fspath(location)).name
     folders = [Path.cwd(), Path(tempfile.gettempdir())]
     if not is_url(location):

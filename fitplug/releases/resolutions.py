@@ -1,9 +1,9 @@
 """Resolutions: how finely queries distinguish the values of each attribute.
 
-A depth of an attribute is a division of its cells into blocks of neighbours: 0 is one block of all
-cells, the levels of a hierarchy follow, and the last depth has a block for each cell. A resolution
-has a depth for each attribute of the workload, so resolutions form a lattice: the meet of two is
-the coarser depth of each attribute, and the join the finer one.
+A depth of an attribute divides its cells into blocks of consecutive cells: depth 0 is one block of
+all cells, the levels of a hierarchy follow, and the last depth has a block for each cell. A
+resolution has a depth for each attribute of the workload, so resolutions form a lattice: the meet
+of two takes the coarser depth of each attribute, and the join the finer one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def meet(one: Resolution, other: Resolution) -> Resolution:
 
 
 def refines(fine: Resolution, coarse: Resolution) -> bool:
-    """Return whether the blocks of one resolution are sums of those of the other."""
+    """Return whether the blocks of `fine` divide the blocks of `coarse`."""
     return all(a >= b for a, b in zip(fine, coarse, strict=True))
 
 
@@ -88,7 +88,7 @@ class Resolutions:
         return self._codec(axis).size
 
     def find_parents(self, axis: int, fine: int, coarse: int) -> IntArray:
-        """Find the block of a coarser depth that each block of a finer one is in, ascending."""
+        """Find the block of a coarser depth that contains each block of a finer one, ascending."""
         starts = self.find_starts(axis, coarse)
         return np.searchsorted(starts, self.find_starts(axis, fine), side="right") - 1
 
@@ -120,7 +120,7 @@ class Resolutions:
         return values
 
     def spread(self, values: AnyArray, coarse: Resolution, fine: Resolution) -> AnyArray:
-        """Give each finer block the value of the block that it is in."""
+        """Give each finer block the value of the block that contains it."""
         for axis, (depth, wanted) in enumerate(zip(coarse, fine, strict=True)):
             if depth != wanted:
                 values = values.take(self.find_parents(axis, wanted, depth), axis=axis)
@@ -129,11 +129,11 @@ class Resolutions:
     def refine_by_steps(
         self, start: Resolution, targets: list[Resolution], first: list[int]
     ) -> Iterator[Resolution]:
-        """List the resolutions on a way through others, each finer by one depth of one attribute.
+        """List resolutions through some targets, each finer by one depth of one attribute.
 
         Args:
-            start: Where the way begins; it is not listed.
-            targets: Resolutions in ascending order, each of which the way passes.
+            start: The resolution to start from; it is not listed.
+            targets: The resolutions to pass, in ascending order.
             first: The order in which axes are refined between two targets.
         """
         at = list(start)
@@ -159,7 +159,7 @@ class Resolutions:
 
 
 def add_within(values: AnyArray, parents: IntArray, axis: int) -> AnyArray:
-    """Add up the values of consecutive blocks that have one parent.
+    """Add up the values of consecutive blocks with the same parent.
 
     Args:
         values: The values of the blocks.

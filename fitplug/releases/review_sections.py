@@ -97,7 +97,7 @@ def describe_accounting(
 
 
 def _describe_sums(plan: Plan) -> str:
-    """Say which values sums are of; empty without measures."""
+    """State that sums are of clamped and rounded values; empty without measures."""
     if not list_measure_rules(plan.workload):
         return ""
     return (
@@ -107,12 +107,12 @@ def _describe_sums(plan: Plan) -> str:
 
 
 def describe_apart(plan: Plan) -> str:
-    """Describe which records of a person a plan's unit of privacy keeps apart, after a number."""
+    """Describe how the rows of one person differ in a plan's unit, in words after their number."""
     return escape_cell(plan.bound_unit.apart)
 
 
 def _compute_record_rho(release: Release) -> Fraction:
-    """Compute what a release costs for one record, in rho of zCDP, exact."""
+    """Compute the exact cost of a release for one row, in rho of zCDP."""
     in_unit = release.plan.strategy.compute_rho(release.noise_std)
     return in_unit * release.plan.strategy.structure.compare_records(1) ** 2
 
@@ -179,7 +179,7 @@ def _describe_values(attribute: Attribute) -> str:
 def _describe_composition(
     release: Release, statement: tuple[Budget, tuple[Entry, ...]] | None
 ) -> str:
-    """Describe how the cost adds up with those of other releases."""
+    """Describe how the cost adds up with the costs of other releases."""
     one_mechanism = (
         "The answers of this release are one mechanism: its rho covers all of them together, from "
         "their joint sensitivity. "
@@ -248,9 +248,9 @@ def describe_implementation(
 
 
 def _describe_preprocessing(release: Release, about: About) -> str:
-    """Describe what was done with the rows before they were counted, beside the publisher's text.
+    """Describe what was done with the rows before counting, after the publisher's own text.
 
-    As that text, it is escaped where a page is written of it.
+    Neither is escaped here: `format_markdown` escapes this field.
     """
     most, unit = release.plan.unit.records, about.unit
     apart = describe_apart(release.plan)
@@ -292,7 +292,7 @@ def _describe_coverage(release: Release) -> str:
 
 
 def _describe_rows(release: Release) -> str:
-    """Describe how rows were understood, if they were weighted or filtered."""
+    """Describe how rows were weighted or filtered, if they were."""
     if release.rows is None:
         return ""
     return f"How rows were read: {release.rows}. "
@@ -345,7 +345,7 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
 
 
 def _describe_coverage_answers(release: Release) -> list[str]:
-    """Describe the answers about rows in no table, in no paragraph or in one."""
+    """Describe the answers about rows in no table: one paragraph, or none."""
     coverage = release.plan.coverage
     if coverage is None:
         return []
@@ -357,7 +357,7 @@ def _describe_coverage_answers(release: Release) -> list[str]:
 
 
 def _describe_software(versions: Mapping[str, str]) -> list[str]:
-    """Describe the software that ran, in no sentence or in one paragraph."""
+    """Describe the software that ran: one paragraph, or none."""
     said = ", ".join(f"{name} {version}" for name, version in versions.items())
     return [f"**Software.** {said}."] if said else []
 
@@ -374,7 +374,7 @@ def _describe_shares(release: Release) -> str:
 
 
 def _describe_rest(rest: Sequence[Mechanism], scale: float) -> str:
-    """Say what the mechanisms cost that are not in the table."""
+    """State the cost of the mechanisms that the table omits."""
     if not rest:
         return ""
     together = sum(m.rho for m in rest) / scale**2

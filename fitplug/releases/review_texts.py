@@ -12,7 +12,7 @@ MISSING = "To be completed by the publisher"
 
 
 def ask_publisher(key: str) -> str:
-    """Make the text of a review where only the publisher knows what to say.
+    """Make the text of a review that stands in for a fact only the publisher knows.
 
     Args:
         key: The field of `About` to fill in, which is also a key of [about] in a spec.
@@ -66,13 +66,13 @@ MOST_ROWS = 100
 _ESCAPED_FIELDS = ("data_domain", "composition", "mechanisms", "justification")
 """Fields with lists and tables of fitplug, in which names are escaped already."""
 
-# A character is escaped by a backslash if every kind of Markdown allows that, and by its number if
-# not: a kind that ignores the backslash would interpret the character. The backslash itself has its
-# number, because the registry takes two backslashes for an error in LaTeX.
+# A character is escaped by a backslash if every dialect of Markdown allows it, else by its number:
+# a dialect that ignores the backslash would interpret the character. The backslash is escaped by
+# its number, because the registry takes two backslashes for an error in LaTeX.
 _ESCAPES = {c: f"\\{c}" for c in "`*_[]{}#"} | {c: f"&#{ord(c)};" for c in "\\<>&|~"}
 
 _STARTS = re.compile(r"^([0-9]+(?=[.)])|(?=[-+]))")
-"""The begin of a line that makes it a list or a rule, unless a backslash stands behind it."""
+"""The start of a line that makes it a list or a rule, unless a backslash follows."""
 
 
 def format_markdown(record: Mapping[str, Any]) -> str:

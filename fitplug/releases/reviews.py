@@ -1,4 +1,4 @@
-"""What reviewers read of a release: who is protected, how much, by what, and what it did.
+"""Reviews of a release: who is protected, how much, by what, and what was released.
 
 The fields are those of the deployments registry of OpenDP (registry.opendp.org; its schema in
 github.com/opendp/deployments-registry-data, commit 3e9c812 of July 2026). All texts are Markdown.
@@ -98,7 +98,7 @@ def review(
 
 
 def _set_limit(release: Release, limited: Limited | None) -> Release:
-    """Return the release with why a contributor has at most so many records."""
+    """Return the release with this source of the limit on the rows per person."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
             "limited = 'declared' contradicts this release: its count kept at most "
@@ -132,7 +132,7 @@ def _describe_product(about: About, plan: Plan, published: date) -> dict[str, An
 
 
 def _name_answers(plan: Plan) -> str:
-    """Name what the answers of a plan are."""
+    """Name the answers of a plan: counts, or counts and sums."""
     return "counts and sums" if list_measure_rules(plan.workload) else "counts"
 
 

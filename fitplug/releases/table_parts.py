@@ -1,7 +1,7 @@
 """Tables in parts: a data set of Parquet files for each group, which reads as one table.
 
-A part has the answers of a group whose index along one axis is in a range. Its columns and metadata
-are those of the group's whole table. A manifest has the digest of each part.
+A part has the answers of a group whose index along one axis is in a range. It has the columns and
+the metadata of the group's whole table. A manifest lists the digest of each part.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fitplug.releases.tables import (
     make_metadata,
     make_table_part,
 )
-from fitplug.workload import QueryGroup, Workload
+from fitplug.workload import ArraysByGroup, QueryGroup, Workload
 
 TABLES = "tables.json"
 """The file name of the manifest."""
@@ -48,10 +48,10 @@ _KIND, _FORMAT = "tables of fitplug", 1
 
 @dataclass(frozen=True)
 class TablePart:
-    """A part of a table that is durable.
+    """A durable part of a table.
 
     Attributes:
-        slice: Which answers it has.
+        slice: The answers that it has.
         bytes: The size of its file.
         digest: The SHA-256 of the file, in hex.
     """
@@ -80,7 +80,7 @@ def write_table_part(
     answers_digest: str,
     confidence: float,
 ) -> TablePart:
-    """Write a part of a group's table. The same part is written with the same bytes.
+    """Write a part of a group's table. The same part always has the same bytes.
 
     Args:
         folder: The folder of the release, or its staging area.
@@ -168,8 +168,16 @@ class PartedTables:
 
     @cached_property
     def estimates(self) -> Mapping[str, AnyArray]:
-        """The estimates by group, each read when it is asked for, and not kept."""
-        return _ReadEstimates(self, self._workload)
+        """The estimates by group, each read on access and not cached."""
+        return ArraysByGroup(self._workload, self._read_estimates)
+
+    def _read_estimates(self, g: int) -> FloatArray:
+        """Read the estimates of the group at a position."""
+        group = self._workload.groups[g]
+        estimates = np.empty(group.shape)
+        for part in self.list_parts(group.name):
+            estimates[part.index(estimates.ndim)] = part.read()
+        return freeze(estimates)
 
     def find_folder(self, name: str) -> Place:
         """Return the folder of a group's data set."""
@@ -199,29 +207,6 @@ class PartedTables:
         folder = self.find_folder(name)
         for part in self.parts[name]:
             yield read_table_part(folder, part)
-
-
-class _ReadEstimates(Mapping[str, AnyArray]):
-    """The estimates of all groups."""
-
-    def __init__(self, tables: PartedTables, workload: Workload) -> None:
-        self._tables, self._workload = tables, workload
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._workload.groups.positions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._workload.names)
-
-    def __len__(self) -> int:
-        return len(self._workload.names)
-
-    def __getitem__(self, name: str) -> FloatArray:
-        group = self._workload[name]
-        estimates = np.empty(group.shape)
-        for part in self._tables.list_parts(name):
-            estimates[part.index(estimates.ndim)] = part.read()
-        return freeze(estimates)
 
 
 def encode_tables(
@@ -281,7 +266,7 @@ def decode_tables(folder: Place, workload: Workload, content: bytes) -> PartedTa
 
 
 def parse_parts(described: Mapping[str, Any]) -> list[TablePart]:
-    """Make the parts of a group of what a manifest says of them."""
+    """Read a manifest's description of the parts of a group."""
     return [
         TablePart(
             TableSlice(described["name"], number, int(described["axis"]), int(start), int(stop)),

@@ -33,23 +33,23 @@ PandasFrame: TypeAlias = "pandas.DataFrame"
 PolarsFrame: TypeAlias = "polars.DataFrame"
 
 MEASURES = ("estimate", "std", "moe", "lower", "upper")
-"""The columns of numbers, all in records or all in the units of a sum; moe, lower and upper are
-those of an interval.
+"""The columns of numbers, all in rows or all in the unit of a sum; moe, lower and upper describe an
+interval.
 """
 
 RESULT_COLUMNS = (*MEASURES, "confidence")
 """The columns after those of the attributes.
 
-The confidence is that of the row's interval, or of the intervals of all rows together where they
-are simultaneous, as the metadata say.
+The confidence is that of the row's interval; if the metadata mark the intervals as simultaneous, it
+is that of the intervals of all rows together.
 """
 
 POPULATION = "fitplug.population"
-"""The key of the metadata that says which records a table is about."""
+"""The metadata key of the text that describes which rows a table counts."""
 
 
 VERSION = "fitplug.version."
-"""How the keys of the metadata begin that say which software made a table."""
+"""The prefix of the metadata keys for the versions of the software that made a table."""
 
 
 class Intervals(NamedTuple):
@@ -57,7 +57,7 @@ class Intervals(NamedTuple):
 
     Attributes:
         confidence: The probability that an interval covers the exact answer.
-        simultaneous: Whether that is the probability that all intervals of the group cover theirs.
+        simultaneous: Whether it is the probability that all intervals of the group cover at once.
     """
 
     confidence: float
@@ -96,16 +96,16 @@ class TableSlice(NamedTuple):
         return tuple(rows if k == self.axis else n for k, n in enumerate(group.shape))
 
     def take(self, values: AnyArray) -> AnyArray:
-        """Return the part's values, of an array of the group's shape."""
+        """Take the part's values out of an array of the group's shape."""
         if not values.ndim:
             return values
         return values[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
 
 def cut_table(group: QueryGroup, most: int) -> Iterator[TableSlice]:
-    """Cut a table along one axis into parts of at most so many rows, where that is possible.
+    """Cut a table along one axis into parts of at most `most` rows, where that is possible.
 
-    The first axis is taken if it has enough rows, so that the parts keep the order of the rows.
+    The first axis is cut if it is long enough, so that the parts keep the order of the rows.
     """
     shape = group.shape or (1,)
     wanted = math.ceil(group.size / most)
@@ -116,7 +116,7 @@ def cut_table(group: QueryGroup, most: int) -> Iterator[TableSlice]:
 
 
 def number_outputs(outputs: Sequence[Output]) -> tuple[TableSlice, ...]:
-    """Return the slice of a table that each output of a strategy in parts is, in their order."""
+    """Return the slice of a table for each output of a strategy in parts, in order."""
     numbers: dict[str, int] = {}
     slices = []
     for output in outputs:
@@ -168,7 +168,7 @@ def check_names(group: QueryGroup) -> None:
 
 
 def label_rows(domain: Domain, group: QueryGroup) -> Columns:
-    """Make the columns (group.size,) that say what each row counts: values and their labels.
+    """Make the columns (group.size,) that name what each row counts: values and their labels.
 
     Raises:
         WorkloadError: An attribute has the name of a result column.
@@ -184,7 +184,7 @@ def label_rows(domain: Domain, group: QueryGroup) -> Columns:
 
 
 def _name_rows(domain: Domain, factor: Factor, start: int, stop: int) -> dict[str, list[Any]]:
-    """Make the columns that say what some rows of a factor count: the values and their labels."""
+    """Make the columns that name what some rows of a factor count: values and their labels."""
     name = factor.attribute
     values = factor.labels_between(domain[name], start, stop)
     labels = label_values(domain, name, factor.kind, values)
@@ -216,7 +216,7 @@ def make_table_part(
     intervals: Intervals,
     metadata: dict[str, str],
 ) -> ArrowTable:
-    """Make the Arrow table of a part, whose columns are those of the group's table."""
+    """Make the Arrow table of a part, with the columns of the group's table."""
     group = release.plan.workload[chosen.group]
     estimate = np.asarray(estimates, dtype=np.float64).ravel()
     std = np.sqrt(chosen.take(release.variances[group.name])).ravel()
@@ -225,7 +225,7 @@ def make_table_part(
 
 
 def label_part(release: NoisyAnswers, chosen: TableSlice) -> dict[str, Any]:
-    """Make the columns of a part that say what each row counts.
+    """Make the columns of a part that name what each row counts.
 
     They are Arrow dictionaries: a number for each row, and each label once.
 
@@ -290,9 +290,9 @@ def make_arrow(columns: Columns, metadata: Mapping[str, str]) -> ArrowTable:
 
 
 def have_equal_metadata(written: ArrowTable, expected: ArrowTable) -> bool:
-    """Return whether a table that was read has the metadata that are expected.
+    """Return whether a table that was read has the expected metadata.
 
-    Other versions of fitplug may use other sentences; what they are made from is compared.
+    Another version of fitplug may word sentences differently, so only the facts are compared.
     """
     said = written.schema.metadata or {}
     return all(
@@ -303,9 +303,9 @@ def have_equal_metadata(written: ArrowTable, expected: ArrowTable) -> bool:
 
 
 def are_equal_tables(written: ArrowTable, expected: ArrowTable) -> bool:
-    """Return whether a table that was read says what is expected.
+    """Return whether a table that was read equals the expected one.
 
-    Numbers are equal up to how another machine rounds sums.
+    Numbers may differ by what another machine rounds differently in sums.
     """
     if not have_equal_metadata(written, expected):
         return False

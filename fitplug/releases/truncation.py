@@ -1,9 +1,8 @@
-"""Records lost: what a limit on a person's records left out, by a second, coarser release.
+"""Truncation loss: how many rows a limit on the rows per person left out, from two releases.
 
-One release keeps few records of each person and is accurate. Another release, of a total or another
-short list of counts, keeps many records of each person and is coarse, so that it costs little. Both
-are paid for, and their difference and their ratio are post-processing. The noise of the two
-releases is independent.
+One release keeps few rows per person and is accurate. The other, of a total or another short list
+of counts, keeps many rows per person and is coarse, so that it costs little. Both are paid for, and
+their difference and their ratio are post-processing. The noise of the two releases is independent.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fitplug.workload import (
 )
 
 _MOST_LETTERS = 120
-"""The largest length of how rows are understood, in an error: a filter may list many values."""
+"""The largest length of the description of rows in an error: a filter may list many values."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ def _check_counts_rows(release: NoisyAnswers, expression: str) -> None:
 
 
 def _keeps_more(whole: BoundUnit, kept: BoundUnit) -> bool:
-    """Return whether a limit keeps all that another one keeps, and not the other way round."""
+    """Return whether `whole` keeps all rows that `kept` keeps, and not the other way round."""
     return whole.count_changes(kept) == 1 and kept.count_changes(whole) != 1
 
 
@@ -171,7 +170,7 @@ def _describe_rows(release: NoisyAnswers) -> str:
 
 
 def _find_strict_attributes(release: NoisyAnswers) -> dict[str, Attribute]:
-    """Find the attributes of which a value outside the domain leaves a record out."""
+    """Find the attributes for which a value outside the domain leaves a row out."""
     domain = release.plan.domain
     used = {name for names in release.plan.tables for name in names}
     return {name: domain[name] for name in list_names_without_other(domain, used)}

@@ -1,7 +1,7 @@
 """The verification of a release: every digest, and every table against the answers.
 
-Estimates are computed again from the parts of the answers, within a bound of memory. Pieces of
-answers are gathered in temporary files. All of it is public.
+Estimates are recomputed from the parts of the answers in bounded memory. Pieces of answers are
+gathered in temporary files. All of it is public.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fitplug.releases.tables import (
 
 
 def is_of_one_part(release: NoisyAnswers) -> bool:
-    """Return whether the answers in a folder are of one part, and so is each table."""
+    """Return whether the answers in a folder have only one part, and each table too."""
     answers, tables = release.answers, release.tables
     if not isinstance(answers, PartedAnswers) or not isinstance(tables, PartedTables):
         return False
@@ -61,7 +61,7 @@ def verify_parts(release: NoisyAnswers, sample: int | None = None, seed: int = 0
 
 
 def _choose(rng: np.random.Generator, count: int, sample: int | None) -> list[int]:
-    """Choose some of so many parts, in order; all of them without a sample."""
+    """Choose `sample` of `count` parts at random, in order; all without a sample."""
     if sample is None or sample >= count:
         return list(range(count))
     chosen: list[int] = np.sort(rng.choice(count, sample, replace=False)).tolist()
@@ -74,7 +74,7 @@ def _verify_table_part(
     """Check a part of a table against estimates that were computed from the answers.
 
     Raises:
-        InputError: The part is missing, damaged or was edited, or says something else.
+        InputError: The part is missing, damaged or was edited, or has other numbers.
         OSError: The part cannot be read.
     """
     name = part.slice.group
@@ -101,7 +101,7 @@ def compute_estimates(
     Args:
         parted: The plan's strategy in parts.
         answers: The noisy answers.
-        slices: The slices, which may be cut in another way than the strategy's outputs.
+        slices: The slices, which may be cut differently from the strategy's outputs.
         folder: An empty folder for temporary files.
 
     Yields:
@@ -136,7 +136,7 @@ def _overlap(output: TableSlice, wanted: TableSlice) -> bool:
 def _copy_overlap(
     output: TableSlice, estimates: FloatArray, wanted: TableSlice, values: FloatArray
 ) -> None:
-    """Copy the estimates of an output that a slice has."""
+    """Copy the estimates of an output that are in a slice."""
     if not values.ndim:
         values[...] = estimates.reshape(())
         return
@@ -153,13 +153,13 @@ def _copy_overlap(
 
 
 PieceTypes = list[tuple[int, "np.dtype[np.generic]", int]]
-"""Of each piece of an output, in order: its part, its type and its length."""
+"""The part, the type and the length of each piece of an output, in order."""
 
 
 def _gather(
     parted: PartedStrategy, answers: PartedAnswers, outputs: set[int], folder: Path
 ) -> Mapping[int, PieceTypes]:
-    """Write the pieces of some outputs to a file each, part after part."""
+    """Write the pieces of each output to its own file, part after part."""
     types: dict[int, PieceTypes] = {output: [] for output in outputs}
     for part in sorted({part for output in outputs for part in parted.list_parts(output)}):
         split = parted.split_answers(part, _read_part(parted, answers, part))
@@ -172,7 +172,7 @@ def _gather(
 
 
 def _read_part(parted: PartedStrategy, answers: PartedAnswers, part: int) -> IntArray:
-    """Read the answers of a part of the strategy, however the folder was cut."""
+    """Read the answers of a part of the strategy, whatever the parts of the folder are."""
     place = parted.place(part)
     if isinstance(place, slice):
         return np.asarray(answers[place])

@@ -1,23 +1,24 @@
 """The check before the charge: neighbouring histograms are answered, and their answers compared.
 
-What a release costs is proven from the integers of its strategy, by code of a kind of its own for
-each structure and unit of privacy. This check knows neither. It takes the path that computes the
-answers of the release, gives it histograms that differ as neighbours in the unit do, and compares
-the squared distances of the answers with what the plan is charged for:
+The cost of a release is proven from the integers of its strategy, by different code for each
+structure and unit of privacy. This check uses none of that code. It takes the path that computes
+the answers of the release, gives it histograms that differ as neighbours in the unit do, and
+compares the squared distances of the answers with the sensitivity that the plan is charged for:
 
-* If A is small enough to write out, each of its columns is compared with that path, and then all
-  differences between neighbours are measured: of single records all, of replaced records all pairs,
-  of persons with several records all if they are few.
-* Else the path answers some hundreds of cells: the costliest ones by the plan's own profile, and
-  cells drawn at random, each with cells that differ from it in one attribute. The differences
-  between these are measured.
-* Of very large plans two records are measured, as each takes as long as all answers of a release.
+* If A is small enough to write out, it is compared with the path, and then all differences between
+  neighbours are measured: all single records, all pairs of replaced records, and all persons with
+  several records if these are few.
+* Otherwise the path answers some hundreds of cells: the costliest cell by the plan's own profile,
+  and random cells, each with cells that differ from it in one attribute. The differences between
+  these are measured.
+* For very large plans two records are measured, because each takes as long as all answers of a
+  release.
 
-The answers of coverage are compared for records in no table, which no cell of A stands for.
+The answers of coverage are compared for records in no table, which no column of A represents.
 
-Persons with several records are searched record by record, from the costliest columns on, where
-they are too many. A search, and a sample, can miss a difference that costs too much. What they find
-is exact.
+If there are too many persons with several records, costly ones are searched record by record from
+the costliest columns. A search or a sample can miss a difference that costs too much, but what it
+measures is exact.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ _UNPROTECTED = "does not protect its unit of privacy"
 _TOTALS = f"{_UNPROTECTED}: two neighbouring data sets have different public totals"
 
 _LARGE_WORK = 2**24
-"""Where the path reads and makes more numbers than this, it is asked twice and no more."""
+"""A path that reads and computes more numbers than this answers only two records."""
 
 _OTHERS = 100
-"""The number of records that neighbours have in common where the path is asked again."""
+"""The number of records that neighbours have in common when the path answers them."""
 
 
 @dataclass(frozen=True)
 class SensitivityCheck:
-    """What a check of a plan's sensitivity has found.
+    """The result of a check of a plan's sensitivity.
 
     Attributes:
         cells: The number of cells, of those that queries use, whose answers were computed.
@@ -66,18 +67,18 @@ class SensitivityCheck:
 
 
 def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
-    """Check that neighbouring data sets are answered as closely as a plan says.
+    """Check that the answers of neighbouring data sets are within a plan's sensitivity.
 
     The same path always gives the same result.
 
     Args:
-        path: The plan, and how its exact answers will be computed.
+        path: The plan, and the computation of its exact answers.
 
     Returns:
-        What was compared.
+        The differences that were measured.
 
     Raises:
-        PlanError: Two neighbouring data sets are answered farther apart than the plan says.
+        PlanError: The answers of two neighbouring data sets differ by more than the plan claims.
     """
     check = _check_large(path) if path.work > _LARGE_WORK else _check_columns(path)
     most = path.plan.strategy.sensitivity_squared
@@ -91,16 +92,16 @@ def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
 
 
 def _measure_coverage(plan: Plan) -> int:
-    """Measure how far a person's records in no table move the answers of coverage, squared, exact.
+    """Measure exactly how far a person's records in no table move the answers of coverage, squared.
 
-    The records have values outside one attribute, or outside the first few.
+    The records have values outside one attribute, or outside the first few attributes.
     """
     coverage, squares = plan.coverage, [0]
     if coverage is None:
         return 0
     d, k = len(coverage.names), plan.unit.records
     patterns = [np.arange(d) == a for a in range(d)] + [np.arange(d) <= a for a in range(d)]
-    # Other records are present: the answers must be linear.
+    # Other records are present, because the answers must be linear.
     before = coverage.answer_exactly([1] * d, 1)
     for pattern in patterns:
         after = coverage.answer_exactly((1 + k * pattern).tolist(), 1 + k)
@@ -114,7 +115,7 @@ def _check_columns(path: AnswerPath) -> SensitivityCheck:
     measured = measure_differences(columns, path.plan.unit)
     if measured.has_public_change:
         raise make_plan_error(path.plan, _TOTALS)
-    # The path is also asked with other records present: it must be linear.
+    # The path answers the costliest again with other records present, because it must be linear.
     shape = path.plan.workload.shape
     others = path.make_generator().integers(0, shape, (_OTHERS, len(shape)))
     squares = [measured.largest_squared]
@@ -128,7 +129,7 @@ def _check_columns(path: AnswerPath) -> SensitivityCheck:
 
 
 def _check_large(path: AnswerPath) -> SensitivityCheck:
-    """Measure two records, or one that is replaced by the other, chunk by chunk."""
+    """Measure two records, or the replacement of one by the other, chunk by chunk."""
     plan = path.plan
     cells = choose_cells(plan, 2, path.make_generator())
     first, second = cells[:1], cells[-1:]
@@ -144,8 +145,8 @@ def _measure_difference(path: AnswerPath, added: IntArray, removed: IntArray) ->
 
     Args:
         path: The path.
-        added: The cells (r, attributes) of the records of one.
-        removed: Those of the other, of which there may be none.
+        added: The cells (r, attributes) of the records of one histogram.
+        removed: The cells of the records of the other, possibly none.
 
     Raises:
         PlanError: The public totals differ.

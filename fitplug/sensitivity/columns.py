@@ -1,4 +1,4 @@
-"""Columns of A: what the path of a release answers to a histogram of one record in one cell."""
+"""Columns of A: the answers of a release's path to a histogram of one record in one cell."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from fitplug.numeric import IntArray, to_positions
 from fitplug.plan import Plan
 
 _MOST_ENTRIES = 2**23
-"""The most entries of A, or of some columns of it, that are held: 64 MB."""
+"""The most entries of A, or of some columns of it, in memory: 64 MB."""
 
 _MOST_WORK = 2**26
-"""About the most numbers that are read and made for all columns of a sample."""
+"""About the most numbers to read and compute for all columns of a sample."""
 
 _TABLE_WORK = 5_000
-"""Reading a table takes as long as so many more numbers."""
+"""The overhead of reading a table, as a number of numbers."""
 
 _FEWEST_CELLS, _MOST_CELLS = 4, 512
-"""How many cells are sampled."""
+"""The least and the largest number of sampled cells."""
 
 _FAMILY = 8
-"""A sampled cell is followed by so many, less one, that differ from it in one attribute."""
+"""The size of a family: a sampled cell with cells that differ from it in one attribute."""
 
 _CERTAIN_BITS = 80
-"""A matrix that differs from the path is noticed but for a probability of 2 to minus this."""
+"""A matrix that differs from the path is missed with a probability of at most 2 to minus this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,8 @@ class Columns:
     Attributes:
         names: The attributes that queries use.
         cells: The cells (c, attributes) of the columns, as an index for each attribute.
-        matrix: Their answers (n, c) to one record; rows in which all are 0 may be left out.
-        totals: Their public totals (t, c).
+        matrix: The answers (n, c) to one record in each cell; zero rows may be left out.
+        totals: The public totals (t, c) of one record in each cell.
         is_all: Whether these are the columns of all cells.
     """
 
@@ -60,8 +60,8 @@ class AnswerPath:
     Attributes:
         plan: The plan.
         tables: The attribute sets of the exact counts that it reads.
-        answer_in_chunks: Computes the answers from such counts, one chunk after another, each with
-            its place in the strategy's order. Public totals are behind the answers.
+        answer_in_chunks: A function that computes the answers from such counts, one chunk after
+            another, each with its place in the strategy's order. Public totals follow the answers.
     """
 
     plan: Plan
@@ -79,22 +79,22 @@ class AnswerPath:
 
     @property
     def work(self) -> int:
-        """About how many numbers are read and made for one histogram."""
+        """About how many numbers are read and computed for one histogram."""
         read = sum(
             math.prod(get_shape(self.plan.domain, names)) + _TABLE_WORK for names in self.tables
         )
         return self.plan.strategy.size + read
 
     def make_generator(self) -> np.random.Generator:
-        """Make the random numbers of a check, which are the same for the same plan."""
+        """Make the random generator of a check, which is always the same for the same plan."""
         return np.random.default_rng(int(self.plan.digest[:16], 16))
 
     def answer_records(self, cells: IntArray, counts: IntArray | None = None) -> IntArray:
-        """Answer records, as if a count of rows had found them.
+        """Answer the histogram of some records.
 
         Args:
             cells: The cell of each record (r, attributes), at a bound of each measure.
-            counts: How many records are there (r,); one if this is None.
+            counts: The multiplicity of each record (r,); one each if None.
         """
         answers = np.zeros(self.plan.strategy.released_size, dtype=np.int64)
         for place, chunk in self.answer_in_chunks(self.make_tables(cells, counts)):
@@ -102,7 +102,7 @@ class AnswerPath:
         return answers
 
     def make_tables(self, cells: IntArray, counts: IntArray | None = None) -> Tables:
-        """Make the tables of records, as `answer_records` takes them."""
+        """Make the tables of records; the arguments are those of `answer_records`."""
         domain, names = self.plan.domain, self.plan.workload.attributes
         numbers = np.ones(len(cells), dtype=np.int64) if counts is None else counts
         tables = {}
@@ -116,10 +116,10 @@ class AnswerPath:
 
 
 def read_columns(path: AnswerPath) -> Columns:
-    """Read all columns of a small A, or those of some cells of a large one.
+    """Read all columns of a small A, or the columns of some cells of a large one.
 
     Raises:
-        PlanError: A, as the strategy writes it out, is not what the path computes.
+        PlanError: The path does not compute the A that the strategy writes out.
     """
     entries = path.plan.workload.cell_count * max(path.plan.strategy.size, 1)
     return _write_out(path) if entries <= _MOST_ENTRIES else _sample(path)
@@ -131,7 +131,7 @@ def _write_out(path: AnswerPath) -> Columns:
     cells = _list_cells(plan.workload.shape)
     matrix = _find_integers(plan)
     totals = _write_out_totals(plan, cells)
-    # With this many records in all, no answer is clamped.
+    # With so few records per cell, no answer is clamped.
     most = max(2, min(plan.strategy.max_records, 2**50) // len(cells))
     for _ in range(math.ceil(_CERTAIN_BITS / math.log2(most))):
         counts = generator.integers(0, most, len(cells))
@@ -143,7 +143,7 @@ def _write_out(path: AnswerPath) -> Columns:
 
 
 def make_plan_error(plan: Plan, what: str) -> PlanError:
-    """Make the error for a plan that must not be released, which no user can have caused."""
+    """Make the error for a plan that must not be released, which only a bug can cause."""
     return PlanError(
         f"plan {plan.digest[:12]} {what}. Nothing was charged or released. Please report this as a "
         "bug in fitplug"
@@ -151,7 +151,7 @@ def make_plan_error(plan: Plan, what: str) -> PlanError:
 
 
 def _list_cells(shape: tuple[int, ...]) -> IntArray:
-    """List all cells (c, attributes) of attributes with so many cells each, in C order."""
+    """List all cells (c, attributes) of an array of this shape, in C order."""
     if not shape:
         return np.zeros((1, 0), dtype=np.int64)
     return np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=-1)
@@ -166,7 +166,7 @@ def _find_integers(plan: Plan) -> IntArray:
 
 
 def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
-    """Write out which public total each cell (c, attributes) is in, (t, c), in shares."""
+    """Write out the public totals of one record in each cell (c, attributes), (t, c), in shares."""
     public = plan.strategy.structure.public_attributes
     if public is None:
         return np.zeros((0, len(cells)), dtype=np.int64)
@@ -181,7 +181,7 @@ def _write_out_totals(plan: Plan, cells: IntArray) -> IntArray:
 
 
 def _sample(path: AnswerPath) -> Columns:
-    """Let the path answer one record in each of some cells."""
+    """Answer one record in each of some cells by the path."""
     plan = path.plan
     number = int(np.clip(_MOST_WORK // path.work, _FEWEST_CELLS, _MOST_CELLS))
     cells = choose_cells(plan, number, path.make_generator())

@@ -1,7 +1,7 @@
 """Differences between neighbours, among the cells whose columns of A are known.
 
-This is the definition of each unit of privacy, and nothing else: it lists or searches the sets of
-signed records by which neighbours differ, and measures |A v|^2 of each.
+This uses only the definition of each unit of privacy: it lists or searches the sets of signed
+records by which neighbours differ, and measures |A v|^2 of each.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ Difference: TypeAlias = tuple[tuple[int, int], ...]
 """The columns of some records, each with 1 if the record is added and -1 if it is removed."""
 
 _MEASURED_EXACTLY = 256
-"""Of differences measured in floating point, the costliest are measured once more in integers."""
+"""The number of differences, the costliest in floating point, to measure again in integers."""
 
 _MOST_PRODUCTS = 2**35
 """The most multiplications for distances of all pairs of columns."""
 
 _MOST_LISTED = 20_000
-"""The most persons that are listed rather than searched."""
+"""The most persons that are listed instead of searched."""
 
 _SEARCHED = 2048
-"""The most columns among which persons are searched: the costliest, and others."""
+"""The most columns in a search for persons: the costliest, and others."""
 
 _STARTS, _SWEEPS = 16, 4
-"""From how many records persons are searched, and how often each record is tried anew."""
+"""The number of records from which a search starts, and how often it replaces each record."""
 
 _ASKED_AGAIN = 3
-"""Of so many of the costliest differences the path is asked once more, with other records there."""
+"""The number of costliest differences that the path answers again, with other records present."""
 
 _CHUNK = 2**22
-"""The most distances that are held at a time."""
+"""The most distances in memory at a time."""
 
 _LIMB = 21
-"""The squares of integers of so many bits add up in int64 over 2^20 rows."""
+"""The bits of integers whose squares int64 can add up over 2^20 rows."""
 
 
 @dataclass(frozen=True)
 class MeasuredDifferences:
-    """What was measured.
+    """Measured differences between neighbours.
 
     Attributes:
         count: The number of differences.
-        is_complete: Whether these are all of the unit.
-        largest_squared: The largest |A v|^2, exact.
+        is_complete: Whether these are all differences in the unit.
+        largest_squared: The largest |A v|^2, exact, repetitions included.
         costliest: The costliest differences, the first with the largest |A v|^2.
-        repeats: How often neighbours differ by the same difference: `largest_squared` is of all.
+        repeats: The number of times that neighbours differ by the same difference.
         has_public_change: Whether the public totals of two neighbours differ.
     """
 
@@ -85,7 +85,7 @@ def measure_differences(columns: Columns, unit: Unit) -> MeasuredDifferences:
 
 
 def _measure_records(columns: Columns, records: int) -> MeasuredDifferences:
-    """Measure so many records in one cell."""
+    """Measure `records` records in one cell, for each cell."""
     squares = sum_squares(columns.matrix)
     order = sorted(range(len(squares)), key=lambda c: -squares[c])[:_ASKED_AGAIN]
     return MeasuredDifferences(
@@ -118,7 +118,7 @@ def _measure_pairs(columns: Columns, unit: ReplaceOne) -> MeasuredDifferences:
 
 def _rank_pairs(matrix: IntArray, members: IntArray) -> list[Difference]:
     """List the pairs of columns that are farthest apart, by distances in floating point."""
-    # Distances do not change when all columns are moved, and fewer digits cancel then.
+    # Shifting all columns leaves their distances unchanged, and fewer digits cancel.
     moved = (matrix[:, members] - matrix[:, members[:1]]).astype(np.float64)
     squares = np.einsum("ij,ij->j", moved, moved)
     step = max(1, _CHUNK // max(len(members), 1))
@@ -143,7 +143,7 @@ def _rank_pairs(matrix: IntArray, members: IntArray) -> list[Difference]:
 
 
 def _measure_persons(columns: Columns, records: int, periods: IntArray) -> MeasuredDifferences:
-    """Measure persons with up to so many records, at most one of each period.
+    """Measure persons with up to `records` records, at most one of each period.
 
     Args:
         columns: The columns.
@@ -171,10 +171,10 @@ def _list_persons(periods: IntArray, records: int) -> Iterator[tuple[int, ...]]:
 def _search_persons(
     columns: Columns, records: int, periods: IntArray
 ) -> tuple[list[tuple[int, ...]], int]:
-    """Search costly persons: records are added one by one, and then each is tried anew.
+    """Search costly persons: records are added one by one, and then each is replaced.
 
     Returns:
-        Persons, and how many were looked at.
+        Persons, and the number of persons that were compared.
     """
     members = _take_costliest(columns, np.arange(len(columns.cells)), _SEARCHED)
     matrix = columns.matrix[:, members].astype(np.float64)
@@ -205,7 +205,7 @@ def _search_persons(
 
 
 def _take_costliest(columns: Columns, members: IntArray, most: int) -> IntArray:
-    """Take so many of some columns: the longest, and as many of the others, evenly."""
+    """Take `most` columns: half of them the longest, half of them evenly from the others."""
     if len(members) <= most:
         return members
     values = columns.matrix[:, members].astype(np.float64)

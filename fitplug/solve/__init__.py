@@ -1,4 +1,4 @@
-"""Solvers: the dual, its fixed point and the methods around it. They know no family."""
+"""Solvers: the dual, its fixed point and related methods, independent of any family."""
 
 from fitplug.solve.dual import (
     DualValue as DualValue,

@@ -10,9 +10,8 @@ profile g and its largest variance ratio h give the upper bound sqrt(max g * max
 
 is a multiplicative ascent (D15) whose mixing mass eps keeps all weights positive.
 
-The cells may also be divided into several simplices, on each of which p has a fixed mass. The sum
-over the simplices of mass * max g is then minimised by the steps (D19). The refinement of tiers
-uses this.
+The cells may also be divided into several simplices, on each of which p has a fixed mass. The steps
+(D19) then minimise the sum of mass * max g over the simplices. The refinement of tiers uses this.
 
 The proofs are in docs/theory/dual.md.
 """
@@ -53,7 +52,7 @@ class Simplex:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a solver found.
+    """The result of a solver.
 
     Attributes:
         p: Dual weights of the cells at the best lower bound, shape (d,), summing to 1.
@@ -64,7 +63,7 @@ class Solution:
         lower: Lower bound on the optimal privacy cost, as the solver computed it. The certified
             bound is computed elsewhere.
         upper: Privacy cost of Sigma, as the solver computed it.
-        iterations: How often the dual was evaluated.
+        iterations: The number of evaluations of the dual.
         stopped: Whether the progress callback asked to stop.
     """
 
@@ -120,12 +119,12 @@ def solve_dual(
         max_iterations: The largest number of iterations.
         progress: Called with the iterations and the gap so far; it may ask to stop.
         simplices: A division of all cells. The default is one simplex of mass 1.
-        start: Positive weights p (d,) and q (m,) to begin from. The default is uniform weights.
-        evaluate: Evaluates the dual of a problem that is not written as blocks. The default is
-            `evaluate_dual`.
+        start: Positive weights p (d,) and q (m,) to start from. The default is uniform weights.
+        evaluate: A function that evaluates the dual of a problem that is not given as blocks. The
+            default is `evaluate_dual`.
 
     Returns:
-        The best weights and the best covariance that were seen.
+        The best weights and the best covariance of all iterations.
 
     Raises:
         DesignError: If the weights leave the range of floating point.
@@ -171,9 +170,9 @@ class _Ascent:
     def evaluate_at(self, x: FloatArray) -> Iterate[DualValue] | None:
         """Return the iterate at x (d + m,), or None where floating point cannot evaluate it.
 
-        Its merit (D16) is 2 log T + eps (the mean of log p, weighted by the masses, + the mean of
-        log q).
-        With several simplices a plain step may lower it. Only the gap is relied on.
+        Its merit (D16) is 2 log T + eps times the sum of the mean of log p, weighted by the masses,
+        and the mean of log q. With several simplices a plain step may lower the merit, so only the
+        gap is relied on.
         """
         d, eps = self.problem.cells, self.mixing
         p, q = np.exp(x[:d]), np.exp(x[d:])
@@ -237,7 +236,7 @@ def evaluate_dual(problem: Problem, p: FloatArray, q: FloatArray) -> DualValue:
 def evaluate_numbers(
     multiples: FloatArray, incidence: csr_array, p: FloatArray, q: FloatArray
 ) -> DualValue:
-    """Evaluate the dual where the covariances of blocks are numbers z (b,).
+    """Evaluate the dual for blocks whose covariances are numbers z (b,).
 
     Args:
         multiples: The profile is multiples' z^-1, shape (b, d).

@@ -1,13 +1,12 @@
-"""Fixed points of weights: Anderson acceleration of type II, held by a merit.
+"""Fixed points of weights: Anderson acceleration of type II, safeguarded by a merit.
 
 All optimizers of the dual iterate on the logarithms x of positive weights. The plain step
-x <- x + f(x) never lowers a merit where the weights p are on one simplex, and the weights q on one
-too. But it converges slowly where many weights tend to zero. `find_fixed_point` extrapolates from
-the last steps instead. If the merit has fallen, it drops the history and takes the plain step from
-the last point that it kept.
+x <- x + f(x) never lowers a merit if p is on one simplex and q on another. But it converges slowly
+if many weights tend to zero, so `find_fixed_point` extrapolates from the last steps. If the merit
+falls, it drops the history and takes the plain step from the last accepted point.
 
 The derivation is in docs/theory/dual.md, sections "The fixed point" and "Acceleration, and its
-safeguard". No result relies on convergence: the best bounds that were seen are returned.
+safeguard". No result relies on convergence: the best bounds of all iterations are returned.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ GapProgress: TypeAlias = Callable[[int, float], object]
 Evaluation = TypeVar("Evaluation")
 
 MIXING = 0.3
-"""The mass of uniform weights that a step mixes in, as a multiple of the wanted relative gap."""
+"""The mass of uniform weights that a step mixes in, as a multiple of the relative gap to reach."""
 
 _LARGEST_STEP = 2.0  # An extrapolated step changes a weight by at most a factor of e^2.
-_ROUNDING = 1e-13  # A merit that is lower by less may have been lowered by rounding.
+_ROUNDING = 1e-13  # Rounding may lower a merit by this much.
 _WINDOW = 12
 _RIDGE = 1e-8
 
@@ -45,8 +44,8 @@ class Iterate(Generic[Evaluation]):
         following: The weights after the plain step from x, shape (n,), positive.
         lower: A lower bound on the optimum.
         upper: An upper bound on the optimum.
-        merit: What the plain step does not lower, with p on one simplex and q on one.
-        evaluation: What the caller wants to have of the best points.
+        merit: A number that the plain step does not lower, with p on one simplex and q on another.
+        evaluation: The caller's results at this point.
     """
 
     x: FloatArray
@@ -64,12 +63,12 @@ class Iterate(Generic[Evaluation]):
 
 @dataclass(frozen=True, eq=False)
 class FixedPoint(Generic[Evaluation]):
-    """What the iteration found.
+    """The result of the iteration.
 
     Attributes:
         best_lower: The iterate with the best lower bound.
         best_upper: The iterate with the best upper bound.
-        iterations: How many points were evaluated.
+        iterations: The number of evaluated points.
         stopped: Whether the progress callback asked to stop.
     """
 
@@ -96,17 +95,17 @@ def find_fixed_point(
 
     Args:
         evaluate: The fixed-point map. It returns None where floating point cannot evaluate it.
-        normalise: Scales the weights back to their simplices, on logarithms (n,).
+        normalise: A function that scales weights, given by logarithms (n,), to their simplices.
         start: Logarithms of normalised weights, shape (n,).
         tolerance: The relative gap between the best bounds that ends the iteration.
         max_iterations: The largest number of evaluations.
         progress: See `GapProgress`.
-        merit_error: A merit that is lower by less is not taken to have fallen.
-        relaxation: What plain steps are multiplied by before they are extrapolated. Near the
-            optimum they are stable below 2.
+        merit_error: The decrease of a merit that counts as rounding.
+        relaxation: The factor on plain steps before they are extrapolated. Near the optimum, steps
+            are stable below 2.
 
     Raises:
-        DesignError: If a point that a plain step leads to cannot be evaluated.
+        DesignError: If a point cannot be evaluated after a plain step.
     """
     extrapolation = _Extrapolation()
     x = start
@@ -134,8 +133,8 @@ def find_fixed_point(
                 "them closer together, or divide the workload."
             )
         if extrapolated and last is not None and _is_worse(here, last, merit_error):
-            # Another extrapolation might lead astray in the same way for ever. The plain step
-            # from the last point that was kept loses no merit.
+            # Another extrapolation might fail in the same way forever. The plain step from the last
+            # accepted point loses no merit.
             extrapolation.forget()
             extrapolated = False
             x = normalise(last.x + last.residual)
@@ -156,7 +155,7 @@ def _is_worse(
 class _Extrapolation:
     """Anderson's least-squares fit of a step from the last `_WINDOW` steps.
 
-    There may be a million weights, so that the arrays of the window are made once and kept.
+    There may be a million weights, so the arrays of the window are allocated once.
     """
 
     def __init__(self) -> None:
@@ -171,8 +170,8 @@ class _Extrapolation:
     def extrapolate(self, x: FloatArray, residual: FloatArray, weight: FloatArray) -> FloatArray:
         """Return the step (D18) from x, given the plain step and weights of the fit, all (n,).
 
-        The fit is weighted so that weights near zero, which are known on a log scale only, do not
-        steer it.
+        The fit is weighted so that weights near zero, which matter only on a log scale, do not
+        dominate it.
         """
         self._append(x, residual)
         if not self._count:
@@ -189,7 +188,7 @@ class _Extrapolation:
         return np.asarray(residual - self._steps[: self._count].T @ fit)
 
     def _append(self, x: FloatArray, residual: FloatArray) -> None:
-        """Append the changes (n,) of the plain step and of the point it leads to."""
+        """Append the changes (n,) of the plain step and of the point after it."""
         if self._last is not None:
             if self._changes.shape[1] != len(x):
                 self._changes, self._steps, self._weighted = np.empty((3, _WINDOW, len(x)))

@@ -2,10 +2,10 @@
 
 See docs/theory/dual.md, sections "The geometric mean, and strong duality" and "One evaluation".
 
-Where P and Q have structure, rational approximations of x^-1/2 take the place of eigenvectors: sums
-of omega / (x + tau) with positive omega and tau. They are the quadratures of Hale, Higham and
-Trefethen (2008, method 3) of the integral of 1 / (x + t^2), with as many poles as a wanted relative
-error takes. Only the optimizer uses them: no claim of a plan depends on their error.
+If P and Q have structure, rational approximations of x^-1/2 replace eigenvectors: sums of
+omega / (x + tau) with positive omega and tau. They are the quadratures of Hale, Higham and
+Trefethen (2008, method 3) of the integral of 1 / (x + t^2), with enough poles for a given relative
+error. Only the optimizer uses them: no claim of a plan depends on their error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fitplug.numeric import FloatArray, freeze
 from fitplug.solve.problem import Block
 
 _ERROR = 1e-9
-"""The relative error that is wanted where none is given."""
+"""The default relative error."""
 
 _BINS_PER_DECADE, _DECADES = 2, 16
 
@@ -47,7 +47,7 @@ def place_poles(least: FloatArray, largest: FloatArray, error: float = _ERROR) -
     Args:
         least: The lower ends of the intervals, shape (b,).
         largest: The upper ends, shape (b,).
-        error: The relative error that is wanted. It is nearly reached for ratios of at most 10^15.
+        error: The relative error to reach. It is nearly reached for ratios of at most 10^15.
     """
     decades = np.log10(np.maximum(largest / least, 1.0))
     index = np.ceil(decades * _BINS_PER_DECADE).astype(np.int64) - 1
@@ -57,7 +57,7 @@ def place_poles(least: FloatArray, largest: FloatArray, error: float = _ERROR) -
 
 
 def _count_poles(index: int, error: float) -> int:
-    """Count the poles that the interval [1, 10^((index + 1) / 2)] takes.
+    """Count the poles that the interval [1, 10^((index + 1) / 2)] needs.
 
     The error of n poles is about 4 exp(-pi^2 n / K), K the period of the elliptic functions.
     """
@@ -77,10 +77,10 @@ def _tabulate(count: int) -> Poles:
 
 
 _BLURRED = 1e-11
-"""The square root of an eigenvalue below this part of the largest one is too inaccurate."""
+"""The square root of an eigenvalue below this share of the largest one is too inaccurate."""
 
 _SHARP = 1e-8
-"""Eigenvalues above this part of the largest one are accurate."""
+"""Eigenvalues above this share of the largest one are accurate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +113,8 @@ def compute_mean(block: Block, p: FloatArray, q: FloatArray) -> GeometricMean:
 
     With any R R' = P, the singular value decomposition X = V diag(s) U' of X = diag(q)^1/2 L R
     gives T = sum s and S = R U diag(1/s) U' R'. If the basis consists of cells or of all queries
-    (see `reduce_block`), P or Q is diagonal and X is the scaled workload, so that the decomposition
-    is the only work left. That takes a third of the time at rank 1024.
+    (see `reduce_block`), P or Q is diagonal and X is the scaled workload, so the decomposition is
+    the only work left. At rank 1024 that takes a third of the time.
 
     Raises:
         LinAlgError: If floating point cannot compute it.
@@ -173,10 +173,10 @@ def _has_diagonal_product(B: FloatArray) -> bool:
 def _decompose(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return s (k,), U (k, k) and the squared entries of X U (n, k), where X = V diag(s) U'.
 
-    The eigenvectors of X'X take a third of the time of LAPACK's singular value decomposition. Its
-    eigenvalues are squares, so that rounding hides the small ones. But the part of X along their
-    vectors has no large singular values, and it is decomposed again. U is orthogonal even where s
-    is inaccurate, so that F and F^-1 never disagree.
+    The eigenvectors of X'X take a third of the time of LAPACK's singular value decomposition. The
+    eigenvalues are squares, so rounding hides the small ones. But the part of X along their vectors
+    has no large singular values, and it is decomposed again. U is orthogonal even where s is
+    inaccurate, so F and F^-1 never disagree.
     """
     squares, U = eigh(X.T @ X, driver="evd")
     Y = X @ U

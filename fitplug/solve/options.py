@@ -1,4 +1,4 @@
-"""How to solve: the options of a design, its solvers, and why one ends."""
+"""Options of a design, its solvers, and why a design ended."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SOLVERS: dict[str, Callable[..., Solution]] = {"dual": solve_dual, "sm2": solve_
 
 @dataclass(frozen=True)
 class Options:
-    """How to solve. The options are those of `fitplug.design`.
+    """The options of a design, as in `fitplug.design`.
 
-    With `periods`, the strategy of integers is made causal along that attribute. This changes
-    neither the optimum nor its covariance.
+    With `periods`, the integer strategy is made causal along that attribute, which changes neither
+    the optimum nor its covariance.
     """
 
     solver: Solver
@@ -33,7 +33,7 @@ class Options:
 
 
 def explain_end(solution: Solution, options: Options) -> Ended:
-    """Say why a solve ended."""
+    """Return why a solve ended."""
     if solution.upper <= solution.lower * (1 + options.tolerance):
         return "reached"
     return "stopped" if solution.stopped else "exhausted"
@@ -42,7 +42,7 @@ def explain_end(solution: Solution, options: Options) -> Ended:
 def explain_end_of_bounds(
     bound: float, largest: float, lower: float, options: Options, stopped: bool
 ) -> Ended:
-    """Say why a design ended, from a bound on its cost and the largest cost that was found."""
+    """Return why a design ended, from a bound on its cost and the largest cost that was found."""
     if bound <= lower * (1 + options.tolerance):
         return "reached"
     if largest <= lower * (1 + options.tolerance):

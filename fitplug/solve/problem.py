@@ -1,4 +1,4 @@
-"""The problem that the solvers see: W = L B, reduced to blocks, with targets of 1.
+"""The problem for the solvers: W = L B, reduced to blocks, with targets of 1.
 
 Each block belongs to one diagonal block of Sigma (see docs/theory/symmetry.md). All blocks share
 the weights p and q, and have their own basis and rows.
@@ -23,7 +23,7 @@ class Block:
 
     Attributes:
         basis: B, shape (k, d), times the square root of the block's weight in the profile.
-        rows: The queries whose variance the block adds to, shape (r,).
+        rows: The queries to whose variance the block contributes, shape (r,).
         representation: L divided by the square roots of the targets, shape (r, k), so that v Sigma
             v' of a row v is a variance over its target.
     """
@@ -66,8 +66,8 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
     """Factor a dense W (m, d) with targets c (m,) into a basis and a representation.
 
     If the rank is the number of different columns, these cells are the basis. If it is the number
-    of queries, the queries are the basis. Either makes the solver's work far less (see
-    `compute_mean`). Otherwise the basis is orthonormal.
+    of queries, the queries are the basis. Either saves the solver much work (see `compute_mean`).
+    Otherwise the basis is orthonormal.
 
     Returns:
         The block, and k linearly independent rows of W.
@@ -94,8 +94,8 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
     else:
         Q, _, _ = dorgqr(reflectors[:, :rank], tau[:rank], lwork=64 * rank)
         # A second factorisation, of the rows divided by the square roots of their targets, orders
-        # the basis by the size of the targets. Rows of very different size then do not mix in
-        # products, and small ones keep their accuracy (graded matrices).
+        # the basis by the size of the targets. Then rows of very different sizes do not mix in
+        # products, and small rows keep their accuracy (graded matrices).
         scaled = merged @ Q / std
         Q2, _, _ = qr(scaled.T, mode="economic", pivoting=True)
         B, L = Q2.T @ Q.T, scaled @ Q2
@@ -110,7 +110,7 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
 
 
 def _decide_rank(diagonal: FloatArray, size: int) -> int:
-    """Return the rank from the diagonal (k,) of a pivoted R; refuse what rounding may decide."""
+    """Return the rank from the diagonal (k,) of a pivoted R, unless rounding may decide it."""
     largest = float(diagonal[0])
     noise = 16 * size * np.finfo(np.float64).eps * largest
     doubtful = (diagonal > noise) & (diagonal < max(1e-9 * largest, 100 * noise))

@@ -2,7 +2,7 @@
 
 It is the unique solution of the paper's Problem 1, and it is found tier by tier. The cells of the
 first tier have the largest profile in every optimum. Let F be the cells of the earlier tiers, whose
-profiles are held at their levels, and R the other cells. The next tier consists of the cells of R
+profiles are fixed at their levels, and R the other cells. The next tier consists of the cells of R
 at which the largest profile of R cannot be lowered. The search minimises
 
     max_F g_i / level_i  +  kappa * max_R g_i / level_R
@@ -37,19 +37,19 @@ DualWeights: TypeAlias = tuple[FloatArray, FloatArray]
 """p (d,) and q (m,)."""
 
 _SLACK = 10.0
-"""A cell is tight if its profile could be lower by this times the square root of the tolerance."""
+"""A cell is tight if its profile can be lower by at most this times the root of the tolerance."""
 
 _SHARE = 0.05
-"""Tiers are solved so far that a cell with this part of the average weight can prove tight."""
+"""Tiers are solved until a cell with this share of the average weight can be proven tight."""
 
 _SMALLEST_GAP = 1e-9
-"""The smallest gap that is asked of one solve."""
+"""The smallest tolerance of one solve."""
 
 _SOLVE_ITERATIONS = 500
 """The most iterations of one solve."""
 
 _KAPPAS = (1.0, 0.1, 0.01)
-"""Multiples of the square root of the tolerance, tried while F is raised beyond the tolerance."""
+"""Multiples of the square root of the tolerance, tried until F rises by at most the tolerance."""
 
 MAX_TIERS = 256
 
@@ -115,9 +115,9 @@ def refine(
 def _find_tight(
     profile: FloatArray, spent: FloatArray, rest: BoolArray, gap: float, tolerance: float
 ) -> BoolArray:
-    """Find the cells at the top of the profile of `rest` that must be there, as a mask (d,).
+    """Find the cells of `rest` whose profile must be the largest, as a mask (d,).
 
-    The weight of such a cell proves it, or the cell has the largest spent weight of `rest`.
+    A cell's weight proves this, or the cell has the largest spent weight of `rest`.
 
     Args:
         profile: The profile of the last solution, shape (d,).
@@ -134,7 +134,7 @@ def _find_tight(
 
 
 class _Search:
-    """Solves of one problem with different scalings, which share a number of iterations."""
+    """Solves of one problem with different scalings, with a common limit of iterations."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Search:
         cells: int,
         simplices: tuple[Simplex, ...] | None = None,
     ) -> Solution | None:
-        """Solve to a gap that tells which of so many cells are tight.
+        """Solve to a gap that shows which of `cells` cells are tight.
 
         Returns None if not even the tolerance is reached.
         """
@@ -183,8 +183,8 @@ class _Search:
     ) -> tuple[Solution, float] | None:
         """Minimise the largest profile of `rest` while the other cells keep their levels.
 
-        Returns the solution in terms of the problem without levels, and the gap of the problem with
-        levels; or None if no solution is reached whose cost is within the tolerance of `lower`.
+        Returns the solution of the problem without levels, and the gap of the problem with levels;
+        or None if no solution has a cost within the tolerance of `lower`.
         """
         scaled = self._problem.divide_profile(level)
         for factor in _KAPPAS:
@@ -202,7 +202,7 @@ class _Search:
         return None
 
     def complete(self, solution: Solution) -> Solution:
-        """Return a solution with the count of all iterations that were made."""
+        """Return a solution with the number of all iterations of the search."""
         return replace(solution, iterations=self._done, stopped=self._stopped)
 
 
@@ -234,7 +234,7 @@ def find_components(W: FloatArray) -> list[tuple[IndexArray, IndexArray]]:
     order = np.argsort(label, kind="stable")
     ends = np.cumsum(np.bincount(label, minlength=count))
     members = np.split(order, ends[:-1])
-    # A single row is a query without coefficients; a single cell is one that no query counts.
+    # A lone row is a query without coefficients; a lone cell is counted by no query.
     return [(nodes[nodes >= d] - d, nodes[nodes < d]) for nodes in members if len(nodes) > 1]
 
 
@@ -276,7 +276,7 @@ def merge_tiers(shape: tuple[int, ...], components: Sequence[Component], toleran
 def join_solutions(shape: tuple[int, ...], components: Sequence[Component]) -> Solution:
     """Join the solutions of all components of a W of this shape (m, d).
 
-    Its weights are those of the costliest component, and its whiteners those of all components.
+    The weights are those of the costliest component, and the whiteners those of all components.
     """
     m, d = shape
     solutions = [component.solution for component in components]
@@ -294,7 +294,7 @@ def join_solutions(shape: tuple[int, ...], components: Sequence[Component]) -> S
 
 
 def scatter(values: FloatArray, indices: IndexArray, size: int) -> FloatArray:
-    """Return an array (size,) that has the values (n,) at the indices (n,), and zeros elsewhere."""
+    """Return an array (size,) with the values (n,) at the indices (n,), and zeros elsewhere."""
     spread = np.zeros(size)
     spread[indices] = values
     return spread

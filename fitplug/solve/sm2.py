@@ -5,11 +5,11 @@ sm_t(a) = log(sum_i exp(t a_i)) / t, it minimises F_t(S) = sm_t(g) + sm_t(h) (Pr
 steps with t = 1, MU, MU^2, ... At the optimum max g = max h = Delta, so F tends to 2 Delta.
 The normalised soft-max weights of g and h are dual weights, and certify the result.
 
-This code departs from the text as follows.
+This code departs from the paper as follows.
 
-* The Hessian of F (last equation of Section 6.2.1) has one factor t too many on the curvature of g
-  itself. Steps then shrink as t grows, and two to four times as many were needed. Here the Hessian
-  is exact, sum_i w_i hess g_i + t sum_i w_i (grad g_i)(grad g_i)' - ...
+* The paper's Hessian of F (last equation of Section 6.2.1) has one factor t too many on the
+  curvature of g itself. Steps then shrink as t grows, and two to four times as many are needed.
+  Here the Hessian is exact, sum_i w_i hess g_i + t sum_i w_i (grad g_i)(grad g_i)' - ...
 * B is "any convenient matrix" (Section 3.1), and the conjugate gradients depend on it. Before each
   Newton step it is changed to the basis in which S = I. With B = I throughout, 2000 steps leave
   prefix(64) with a gap of 1.7e-2; with B = W, 128 steps reach 1e-4; with this one, 60 do.
@@ -19,9 +19,9 @@ This code departs from the text as follows.
 * t and TOL are in units of the first lower bound T(uniform), so that scaling W or c changes
   nothing. TOL2 is relative to the first residual. In these units F >= 2, and TOL = 2 * tolerance on
   F means `tolerance` on Delta. The gap (d + m) / t of Algorithm 1 belongs to a log barrier and is
-  far too large for a soft max. The certified gap, computed whenever t is raised, mostly stops the
-  iteration before.
-* After t is raised the direction is computed anew, whereas Algorithm 1 steps along the old one.
+  far too large for a soft max. The certified gap, computed whenever t is raised, usually stops the
+  iteration earlier.
+* After t is raised the direction is computed anew; Algorithm 1 steps along the old one.
 * The initial S = s^2 Q^+ Q^+' is meant for B = I. For other B it is s^2 B Q^+ Q^+' B', and s^2 is
   a minimum over m queries, not d. If rounding lets the line search find no strict decrease, t is
   raised.
@@ -32,8 +32,8 @@ With weights w on the queries, and g_i(S) and h_j(S) the privacy profile and the
 
     E* = min over S of  max_i g_i(S) * sum_j w_j h_j(S)
 
-is the total at privacy cost 1 (D22). This is the dual of `fitplug.solve.dual` with q held at w,
-so that only the weights p of the cells are left. For every p on the simplex, T(p)^2 <= E* with the
+is the total at privacy cost 1 (D22). This is the dual of `fitplug.solve.dual` with q fixed at w, so
+only the weights p of the cells are left. For every p on the simplex, T(p)^2 <= E* with the
 nuclear norm T(p) = || diag(w)^1/2 W diag(p)^1/2 ||_*. The geometric mean S = P # Q^-1 has
 tr(P S^-1) = tr(Q S) = T, so E* <= T max g. The fixed point
 
@@ -292,7 +292,7 @@ def _scale_to_targets(block: Block, whitener: FloatArray) -> tuple[FloatArray, F
 
 
 _SOLVER_SHARE = 0.9
-"""The part of the tolerance that the solver may use up; certifying the bound takes the rest."""
+"""The share of the tolerance that the solver may use up; certifying the bound takes the rest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +304,7 @@ class TotalErrorOptimum:
         value: The sum of weights * variances.
         lower_bound: Certified: no strategy has a smaller sum.
         p: The dual weights of the cells that prove it, shape (d,).
-        iterations: How many iterations were made.
+        iterations: The number of iterations.
     """
 
     variances: FloatArray
@@ -363,6 +363,6 @@ def minimise_total_error(
 
 
 def _compress_rows(block: Block) -> Block:
-    """Return a block with the same Q = L'L from k rows: while q is held, only L'L matters."""
+    """Return a block with the same Q = L'L from k rows: with q fixed, only L'L matters."""
     R = np.asarray(np.linalg.qr(block.representation, mode="r"))
     return replace(block, rows=np.arange(len(R)), representation=R)

@@ -20,7 +20,7 @@ from fitplug.workload import Workload, queries, ranges
 _UNKNOWN = "no such value"
 
 _CANARY = "Zanzibarquux"
-"""What no message may have."""
+"""A text that no message may contain."""
 
 _MOST_CELLS = 60
 """The most cells for which a plan is checked by brute force."""
@@ -33,8 +33,8 @@ def check_attribute(attribute: Attribute, values: Mapping[Any, int | None]) -> N
     plan with queries on it. Measures, whose rows are divided between cells, are not covered.
 
     Args:
-        attribute: The attribute. It should have few cells, as the check takes time quadratic in
-            their number.
+        attribute: The attribute. It should have few cells, because the check takes time quadratic
+            in their number.
         values: The cells of some values, as rows hold them: at least one value of each cell, and
             some values without a cell (None, or the cell of `other`). Write them down from the
             definition, not from the code.

@@ -32,7 +32,7 @@ WriteAndRead: TypeAlias = Callable[[Release, Path], Mapping[str, Sequence[Mappin
 """Exports a release, to a folder if to files, and reads it: the rows of each group, by column."""
 
 _SEAL = "SEALEDCANARY"
-"""What no export may have: the key of exact counts."""
+"""A text that no export may contain: the key of exact counts."""
 
 _CLOSE = 1e-12
 """How far numbers that are written with all digits may be off, relatively and in counts."""
@@ -133,7 +133,7 @@ def list_export_cases() -> tuple[str, ...]:
 
 @cache
 def make_release(case: str) -> Release:
-    """Make the release of a case. Its noise is not that of a release: it protects nobody."""
+    """Make the release of a case. Its noise is fixed and protects nobody."""
     plan = _PLANS[case]()
     generator = np.random.default_rng(1)
     domain, rows = plan.domain, 200

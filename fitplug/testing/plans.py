@@ -1,8 +1,8 @@
-"""What a plan claims, derived again from what its mechanism does with rows.
+"""Checks of a plan's claims, by running its mechanism on rows.
 
-Tables of one row in each cell go through the mechanism, and answers through its estimates, one at a
-time. So nothing of how the plan knows its cost, its variances and its room is used. All of it is
-brute force, for workloads of a few dozen cells.
+A table of one row, for each cell in turn, goes through the mechanism, and each answer in turn
+through the estimates. So the checks do not use the plan's own computation of its cost, its
+variances and its room for rows. All of it is brute force, for workloads of a few dozen cells.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOOSEST = 1e-8
 """The largest relative excess of a number that a plan states in floats."""
 
 _ROUNDING = 1e-12
-"""What rounding may do to variances that are summed in floats here."""
+"""The relative rounding error of variances that are summed in floats here."""
 
 _ACCURACY = 1e-5
 """What the interior-point solver may be off, relatively."""
@@ -86,7 +86,7 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
 
 
 def answer_cell(plan: Plan, cell: Cell, rows: int) -> Any:
-    """Compute all integers of a release for so many rows in a cell, at the bounds of measures."""
+    """Compute all integers of a release for a number of rows in a cell, at bounds of measures."""
     names, tables = plan.workload.attributes, {}
     for attributes in plan.tables:
         table = np.zeros(get_shape(plan.domain, attributes), dtype=np.int64)
@@ -170,7 +170,7 @@ def _check_cost(plan: Plan, largest: dict[Cell, int]) -> None:
 
 
 def _check_room(plan: Plan, columns: dict[Cell, Any]) -> None:
-    """Check that as many rows as there is room for lie in one cell, and nothing overflows."""
+    """Check that nothing overflows if as many rows as there is room for are in one cell."""
     room, size = plan.strategy.max_records, plan.strategy.size
     for cell, column in columns.items():
         is_linear = (answer_cell(plan, cell, room) == room * column).all()
@@ -180,7 +180,7 @@ def _check_room(plan: Plan, columns: dict[Cell, Any]) -> None:
 
 
 def _check_variances(plan: Plan, columns: dict[Cell, Any]) -> None:
-    """Check that estimates are unbiased, and what they do with the noise of each answer."""
+    """Check that estimates are unbiased, and how they transform the noise of each answer."""
     workload, strategy = plan.workload, plan.strategy
     of_answers = []
     for unit in np.eye(strategy.released_size, dtype=np.int64):
@@ -197,7 +197,7 @@ def _check_variances(plan: Plan, columns: dict[Cell, Any]) -> None:
         for by in (plan.variances, plan.targets)
     )
     require((of_targets == targets).all(), "the plan's targets are not the workload's")
-    # Of public totals the variance is 0, and only rounding is left of the coefficients here.
+    # The variance of public totals is 0, so only rounding errors of coefficients are left here.
     is_stated = (variances * (1 - _ROUNDING) <= stated + _ROUNDING**2 * targets).all()
     require(is_stated, "an estimate has a larger variance than the plan says")
     require((stated <= plan.scale * targets).all(), "a target is missed")
@@ -237,7 +237,7 @@ def check_plan_file(plan: Plan) -> None:
 
 
 def has_solver() -> bool:
-    """Tell whether cvxpy, by which `check_bound` finds the optimum, is installed."""
+    """Return whether cvxpy, with which `check_bound` finds the optimum, is installed."""
     return find_spec("cvxpy") is not None
 
 

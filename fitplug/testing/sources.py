@@ -33,7 +33,7 @@ MakeSource: TypeAlias = Callable[[Mapping[str, list[Any]], Mapping[str, type]], 
 """From the values of columns and their types to what `fitplug.count` takes."""
 
 _CANARY = "Zanzibarquux"
-"""What no message may have."""
+"""A text that no message may contain."""
 
 _VALUES: Mapping[str, tuple[Any, Sequence[tuple[Any, int | None]]]] = {
     "sex": (Categories(["1", "2"]), [("1", 0), ("2", 1), ("3", None), ("1 ", None), (None, None)]),

@@ -1,4 +1,4 @@
-"""Binding: from the groups that a user asks for to the columns of a workload on a domain."""
+"""Binding: from the groups that a user gives to the columns of a workload on a domain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_QUERIES = (sys.maxsize + 1) // 16
 """NumPy cannot index more queries of one group: 2^59, or 2^27 where an address has 32 bits."""
 
 _IndexedFactor = tuple[int, str]
-"""The index of a factor, and the words for it in the name that is derived for a group."""
+"""The index of a factor, and its words in the derived name of a group."""
 
 
 def bind_groups(
@@ -92,8 +92,8 @@ class _Binder:
         self._form_indices.append(self._find_form(group.target.form))
 
     def add_marginals(self, marginals: UnboundMarginals) -> None:
-        """Add many groups that are alike."""
-        # Tables of no attribute use none; all others together use each.
+        """Add a set of marginals."""
+        # If there are only tables of no attribute, no attribute is used; otherwise each is.
         used = marginals.attributes if any(marginals.ways) else ()
         pairs = [(name, "identity") for name in used]
         indices = np.array([self._find_factor(pair, None)[0] for pair in pairs], dtype=np.int64)
@@ -128,7 +128,7 @@ class _Binder:
         return _fill_targets(groups, self._arrays)
 
     def _find_factor(self, pair: tuple[str, Any], group: str | None) -> _IndexedFactor:
-        """Find the factor that a group asks of an attribute, or build it."""
+        """Find a group's factor on an attribute, or build it."""
         name, query = pair
         if isinstance(query, str) and pair in self._known:
             return self._known[pair]
@@ -155,7 +155,7 @@ class _Binder:
         return self._forms.setdefault(form, len(self._forms))
 
     def _number(self, base: str) -> str:
-        """Derive a name that is not taken from one that is."""
+        """Derive a free name from a taken one."""
         number = 2
         while f"{base} {number}" in self._names:
             number += 1
@@ -165,7 +165,7 @@ class _Binder:
 def _convert_array(
     name: str, target: Target, shape: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the values of a target and their variances, in the shape in which they were given."""
+    """Return the values of a target and their variances, in the given shape of the target."""
     try:
         target.variance(shape)
     except WorkloadError as error:

@@ -14,7 +14,8 @@ class CellClasses:
     """Classes of cells that some queries do not distinguish.
 
     Attributes:
-        of_cell: The class of each cell, shape (D,), by first cell; -1 where no query counts it.
+        of_cell: The class of each cell, shape (D,), numbered by first cell; -1 if no query counts
+            it.
         first: The first cell of each class, shape (r,).
     """
 
@@ -27,7 +28,7 @@ class CellClasses:
         return len(self.first)
 
     def merge_counts(self, counts: AnyArray) -> AnyArray:
-        """Sum counts (..., D) by class, (..., r), exactly if they are integers that leave room."""
+        """Sum counts (..., D) by class, (..., r), exactly for integers without overflow."""
         of_cell = self.of_cell
         if np.array_equal(of_cell, np.arange(self.size)):
             return counts
@@ -42,13 +43,11 @@ class CellClasses:
         return self.merge_counts(self.merge_counts(matrices).swapaxes(-1, -2))
 
     def find_merged(self, coarser: CellClasses) -> CellClasses:
-        """Find which of these classes make up each of coarser ones."""
+        """Group these classes by the coarser classes that contain them."""
         return number_classes(coarser.of_cell[self.first], coarser.size)
 
     def restrict(self, matrix: FloatArray) -> FloatArray:
-        """Restrict queries (m, D) that do not distinguish the cells of a class to classes (m,
-        r).
-        """
+        """Restrict queries (m, D) that distinguish no cells of a class to classes, (m, r)."""
         return np.asarray(matrix[:, self.first])
 
 
@@ -59,7 +58,7 @@ def find_classes(W: FloatArray) -> CellClasses:
 
 
 def number_classes(of_cell: IntArray, size: int) -> CellClasses:
-    """Make the classes whose numbers are 0 to size - 1, or -1 for none."""
+    """Make the classes from the class of each cell: 0 to size - 1, or -1 for none."""
     _, first = np.unique(of_cell, return_index=True)
     return CellClasses(of_cell, first[len(first) - size :])
 
@@ -68,9 +67,9 @@ def classify_cells(W: FloatArray) -> IntArray:
     """Number the classes of cells that no query of W (m, d) distinguishes.
 
     Returns:
-        The class of each cell, shape (d,), by first cell; -1 where a column is zero.
+        The class of each cell, shape (d,), numbered by first cell; -1 where a column is zero.
     """
-    columns = np.add(W.T, 0.0, order="C")  # which makes zeros of either sign the same
+    columns = np.add(W.T, 0.0, order="C")  # turns -0.0 into 0.0
     class_of = {bytes(columns[0].nbytes): -1}
     classes = [class_of.setdefault(column.tobytes(), len(class_of) - 1) for column in columns]
     return np.array(classes, dtype=np.int64)

@@ -26,7 +26,7 @@ from fitplug.workload.labelled_rows import (
 NAMED = ("identity", "prefix", "all_ranges", "total")
 
 Kind: TypeAlias = Literal["identity", "prefix", "all_ranges", "total", "sum"]
-"""The kinds of queries that are asked for by name, for editors to offer; levels have names too."""
+"""The named kinds of queries, for editors to offer; levels have names too."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Factor:
 
     Attributes:
         attribute: The name of the attribute.
-        kind: One of NAMED, "ranges", "matrix", the name of a level of a Hierarchy, or what is asked
-            of a measure, "sum" or "count".
+        kind: One of NAMED, "ranges", "matrix", the name of a level of a Hierarchy, or for a measure
+            "sum" or "count".
         size: The number of the attribute's cells.
         cells: Shape (rows, 2): the first and the last cell of each row, for ranges and levels.
         array: Shape (rows, size): the matrix, for the kind "matrix" and for measures.
         names: The labels of the rows of `array`, if they have labels.
         left_out: The number of last cells that "prefix" and "all_ranges" leave out: 1 if the last
-            cell takes null and all other values.
+            cell is for null and all other values.
     """
 
     attribute: str
@@ -181,8 +181,8 @@ class Factor:
     def labels(self, attribute: Attribute) -> list[Any]:
         """List the labels of the rows, as tables show them.
 
-        The label of a single integer or boolean is the value itself, and other labels are texts.
-        All labels are texts if one cell takes all other values, because its label is a text.
+        The label of a single integer or boolean is the value itself; other labels are texts. If the
+        attribute has a cell for all other values, all labels are texts, like that cell's label.
         """
         if self.kind == "matrix":
             return list(range(self.rows) if self.names is None else self.names)
@@ -198,7 +198,7 @@ class Factor:
         return codec.label_runs(self.intervals())
 
     def labels_between(self, attribute: Attribute, start: int, stop: int) -> list[Any]:
-        """List the labels of some rows, from `start` to before `stop`; see `labels`."""
+        """List the labels of the rows `start` to `stop` - 1; see `labels`."""
         codec = get_codec(attribute)
         level = codec.levels[-1] if codec.levels and self.kind == "identity" else self.kind
         if level in codec.levels:
@@ -237,7 +237,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
 
 
 def _make_measure_error(name: str, attribute: Attribute) -> WorkloadError:
-    """Make the error for a query that a measure does not have."""
+    """Make the error for a query that is not possible on a measure."""
     kinds = " or ".join(map(repr, (*get_codec(attribute).quantities, "total")))
     return WorkloadError(f"{name} is a measure: ask for {kinds}, or leave it out to count all rows")
 
@@ -272,7 +272,7 @@ def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
     if kind not in (*NAMED, *levels):
         hint = suggest_nearest(kind, (*NAMED, *levels))
         raise WorkloadError(f"{name} = {kind!r} is not a kind of query. {hint}")
-    # The finest level is the identity, for which the optimizer has a faster way.
+    # The finest level is the identity, for which the optimizer is faster.
     kind = "identity" if kind in levels else kind
     left_out = codec.size - codec.value_count
     if kind in ("prefix", "all_ranges") and not codec.value_count:

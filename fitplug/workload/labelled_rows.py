@@ -1,4 +1,4 @@
-"""Labelled rows: queries of one attribute, each a set of values or a weighted sum, with a label."""
+"""Labelled rows: queries on one attribute, each a set of values or a weighted sum, with a label."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def build_matrix(
         The matrix, shape (rows, cells), and the labels of its rows.
 
     Raises:
-        WorkloadError: A value is not in the attribute, a row is zero, or a label misleads.
+        WorkloadError: A value is not in the attribute, a row is zero, or a label is the name of
+            another value.
     """
     check_matrix_size(name, len(labelled.named), attribute.size)
     members = ValueLookup(attribute)
@@ -131,7 +132,7 @@ def is_blank(label: str) -> bool:
 
 
 def is_misnamed(members: ValueLookup, label: str, row: FloatArray) -> bool:
-    """Return whether a row has the name of a value or a node that it does not count.
+    """Return whether a row's label names a value or a node but the row does not count just that.
 
     Args:
         members: The values and nodes of the attribute.
@@ -203,5 +204,5 @@ def check_labels(name: str, labels: Any, rows: int) -> tuple[str, ...]:
 
 
 def _describe(given: Any) -> str:
-    """Describe a wrong argument: a short one by its value, and another by its type."""
+    """Describe a wrong argument: by its value if it is a scalar, else by its type."""
     return repr(given) if isinstance(given, (str, int, float, bool)) else type(given).__name__

@@ -29,9 +29,9 @@ class UnboundQueryGroup:
     """A query group that is not yet bound to a domain.
 
     Attributes:
-        factors: The attributes and what was given for each, in order.
+        factors: The attributes and the given query on each, in order.
         target: The target.
-        name: The name that was given, or None if it is to be derived.
+        name: The given name, or None to derive one.
     """
 
     factors: tuple[tuple[str, Any], ...]
@@ -142,7 +142,7 @@ def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQu
 def _make_group(
     factors: tuple[tuple[str, Any], ...], name: str | None, target: Mapping[str, Any]
 ) -> UnboundQueryGroup:
-    """Make a group of what was given for its attributes, and the keywords of its target."""
+    """Make a group from the queries on its attributes and the keywords of its target."""
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise WorkloadError(f"name = {name!r} must be a non-empty string")
     try:
@@ -155,7 +155,7 @@ def _make_group(
 
 @lru_cache(maxsize=4096, typed=True)
 def _ask_identity(attribute: str) -> tuple[str, str]:
-    """Ask for each cell of an attribute. A million tables may share a few such pairs."""
+    """Return the query for each cell of an attribute. A million tables may share a few of these."""
     return attribute, "identity"
 
 
@@ -195,8 +195,8 @@ class QueryGroup:
 
     @property
     def quantity(self) -> str:
-        """What the answers and their standard deviations are numbers of: "rows", or for instance
-        "sum of INCOME", in the measure's own units.
+        """The unit of the answers and their standard deviations: "rows", or for instance "sum of
+        INCOME", in the measure's own unit.
         """
         measures = [f.attribute for f in self.factors if f.kind == "sum" and f.array is not None]
         return f"sum of {' x '.join(measures)}" if measures else "rows"
@@ -293,8 +293,9 @@ def marginals(
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
-            f"marginals of {_list_ways(numbers)} of {len(names)} attributes make {tables:,} "
-            f"tables, more than the limit of {MOST_TABLES:,}. Name fewer attributes or lower ways."
+            f"marginals of {', '.join(map(str, numbers))} of {len(names)} attributes make "
+            f"{tables:,} tables, more than the limit of {MOST_TABLES:,}. Name fewer attributes or "
+            "lower ways."
         )
     try:
         read = read_target(**target)
@@ -330,16 +331,11 @@ def _is_count(number: Any) -> bool:
     return is_integer and number >= 0
 
 
-def _list_ways(ways: Sequence[int]) -> str:
-    """List numbers of attributes for people."""
-    return ", ".join(map(str, ways))
-
-
 def _count_tables(attributes: int, ways: Iterable[int]) -> int:
-    """Count the tables."""
+    """Count the tables of so many attributes."""
     return sum(math.comb(attributes, k) for k in ways)
 
 
 def _combine(items: Sequence[Any], ways: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-    """List the combinations of so many items, fewer items first."""
+    """List the combinations with each number of items in `ways`, fewer items first."""
     return itertools.chain.from_iterable(itertools.combinations(items, k) for k in ways)

@@ -1,7 +1,7 @@
 """Query groups in columns: a workload may have a million of them.
 
-A group is one row of each column, and `QueryGroups` makes the `QueryGroup` of a row when it is
-asked for. What concerns all groups at once is computed from the columns.
+A group is one row of each column, and `QueryGroups` makes the `QueryGroup` of a row on access.
+Whatever concerns all groups at once is computed from the columns.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from fitplug.workload.query_group import QueryGroup
 from fitplug.workload.targets import Target, TargetForm
 
 _MOST_MADE_ONCE = 4096
-"""Up to so many groups are made once and kept. More of them are made anew each time they are asked
-for, because they would take a kilobyte each."""
+"""Up to this many groups are made once and cached. More are made anew on each access, because each
+takes a kilobyte."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +69,7 @@ class QueryGroups(Sequence[QueryGroup]):
         self._freeze()  # pickle restores arrays that can be written to
 
     def _freeze(self) -> None:
-        """Make all arrays read-only. The names, of which there may be a million, have none."""
+        """Make all arrays read-only. The names are skipped: there may be a million."""
         freeze([value for name, value in vars(self).items() if name != "names"])
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class QueryGroups(Sequence[QueryGroup]):
         return f"<{len(self)} query groups>"
 
     def __dir__(self) -> list[str]:
-        """List what users need: the columns of all groups are for this package."""
+        """List only what users need: the columns of all groups are for this package."""
         return ["count", "index", "names", "sizes", "variances"]
 
     def __iter__(self) -> Iterator[QueryGroup]:
@@ -138,7 +138,7 @@ class QueryGroups(Sequence[QueryGroup]):
         return described
 
     def list_quantities(self) -> list[str]:
-        """List what the answers of each group are numbers of; see `QueryGroup.quantity`."""
+        """List the quantity of each group; see `QueryGroup.quantity`."""
         if not any(factor.kind == "sum" for factor in self.factors):
             return ["rows"] * len(self)
         return [group.quantity for group in self]
@@ -176,7 +176,7 @@ class QueryGroups(Sequence[QueryGroup]):
 
     @frozen_property
     def first_variances(self) -> FloatArray:
-        """The first variance of each group's target, shape (g,): all of it if it is a scalar."""
+        """The first variance of each group's target, shape (g,): the only one if it is a scalar."""
         return self.variances[self.value_starts[:-1]]
 
     @frozen_property
@@ -235,20 +235,20 @@ class QueryGroups(Sequence[QueryGroup]):
         of_group = np.repeat(np.arange(len(self)), np.diff(self.factor_starts))
         sets = members[self.factor_indices]
         of_group, sets = of_group[sets >= 0], sets[sets >= 0]
-        # One sort of group and member together, as a group's factors may be in any order.
+        # Sort by group and member together, because a group's factors may be in any order.
         keys = of_group.astype(np.int64) * (int(members.max(initial=0)) + 1) + sets
         if (keys[1:] < keys[:-1]).any():
             sets = sets[np.argsort(keys, kind="stable")]
         return np.bincount(of_group, minlength=len(self)).astype(np.int64), sets
 
     def rescale(self, multiples: FloatArray) -> QueryGroups:
-        """Multiply the variances that each group asks for.
+        """Multiply the target variances of each group.
 
         Args:
-            multiples: Shape (g,).
+            multiples: The factor of each group, shape (g,).
 
         Returns:
-            Groups that differ in their variances alone: `Target` keeps what the user gave.
+            Groups with other variances only: each `Target` stays as the user gave it.
         """
         repeated = np.repeat(multiples, np.diff(self.value_starts))
         return replace(self, variances=self.variances * repeated)
@@ -258,8 +258,7 @@ def gather_groups(groups: Iterable[QueryGroup]) -> QueryGroups:
     """Gather groups that are bound to a domain in columns.
 
     Args:
-        groups: The groups. The variances of each repeat along the axes along which the value of its
-            target does.
+        groups: The groups. Along axes where a target has one number, its variances must be equal.
     """
     gathered = tuple(groups)
     factors = list({id(f): f for group in gathered for f in group.factors}.values())
@@ -282,7 +281,7 @@ def gather_groups(groups: Iterable[QueryGroup]) -> QueryGroups:
 
 
 def _read_given_variances(group: QueryGroup) -> FloatArray:
-    """Return a group's variances in the shape in which the target was given.
+    """Return a group's variances in the given shape of its target.
 
     Raises:
         ValueError: The variances differ along an axis along which the target has one number.
@@ -290,7 +289,7 @@ def _read_given_variances(group: QueryGroup) -> FloatArray:
     given = group.target.value.shape
     first = (0,) * (len(group.shape) - len(given))
     variances = group.variances[(*first, *(slice(0, 1) if n == 1 else slice(None) for n in given))]
-    # Of axes with a stride of 0, which repeat what is there, one cell is looked at.
+    # Along axes with a stride of 0, whose entries are all the same, one entry is compared.
     seen = group.variances[tuple(slice(None if step else 1) for step in group.variances.strides)]
     if not (seen == variances).all():
         raise ValueError(f"the variances of {group.name!r} do not have the shape of its target")
@@ -298,14 +297,14 @@ def _read_given_variances(group: QueryGroup) -> FloatArray:
 
 
 LEAST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-30, 1e30
-"""Sizes that coefficients other than zero must lie between."""
+"""The range of the absolute values of nonzero coefficients."""
 
 _ALL_ZERO = "every query is zero. Give at least one non-zero coefficient."
 _OUT_OF_RANGE = "non-zero coefficients must lie between 1e-30 and 1e30 in absolute value"
 
 
 def check_coefficients(matrices: Sequence[FloatArray]) -> None:
-    """Check that some coefficient is not zero, and that those are of sane size.
+    """Check that some coefficient is not zero, and that the nonzero ones are in range.
 
     Raises:
         WorkloadError: Otherwise.
@@ -318,9 +317,7 @@ def check_coefficients(matrices: Sequence[FloatArray]) -> None:
 
 
 def check_products(groups: QueryGroups) -> None:
-    """Check coefficients as above in groups that are never written down.
-
-    The products of some of a group's factors must have sane sizes too.
+    """Check the coefficients of groups as `check_coefficients`, without building their matrices.
 
     Raises:
         WorkloadError: Otherwise.

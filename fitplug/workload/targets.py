@@ -19,7 +19,7 @@ DEFAULT_CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 1e-6
 
 LARGEST_VARIANCE, LARGEST_STD = 1e60, 1e30
-"""Targets lie between these and one over them."""
+"""Targets lie between these and their reciprocals."""
 
 _NUMBERS = (float, int, np.float64)
 
@@ -45,7 +45,7 @@ class TargetKeywords(TypedDict, total=False):
 
 
 class TargetForm(NamedTuple):
-    """What a target is without its numbers; see `Target`.
+    """A target without its numbers; see `Target`.
 
     Attributes:
         kind: What the numbers limit.
@@ -61,11 +61,11 @@ class TargetForm(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of the numbers."""
+        """How many numbers the target has."""
         return math.prod(self.shape)
 
     def convert_to_variances(self, values: FloatArray, queries: int | IntArray) -> FloatArray:
-        """Convert numbers to variances that are never larger than what was asked.
+        """Convert numbers to variances that are never larger than what was asked for.
 
         Args:
             values: The numbers, of any shape.
@@ -131,7 +131,7 @@ class Target:
 
     @property
     def form(self) -> TargetForm:
-        """What the target is without its numbers."""
+        """The target without its numbers."""
         return TargetForm(self.kind, self.confidence, self.simultaneous, self.value.shape)
 
     def describe(self) -> str:
@@ -192,7 +192,7 @@ def read_target(
 
 
 def _find_kind(variance: Any, std: Any, moe: Any) -> tuple[Kind, Any]:
-    """Find the one target that is given, and what is given for it, or raise WorkloadError."""
+    """Find the kind and the value of the only given target, or raise WorkloadError."""
     if variance is not None and std is None and moe is None:
         return "variance", variance
     if std is not None and variance is None and moe is None:
@@ -209,7 +209,7 @@ def _find_kind(variance: Any, std: Any, moe: Any) -> tuple[Kind, Any]:
 def _make_scalar_target(
     kind: Kind, value: float, confidence: float | None, simultaneous: bool
 ) -> Target:
-    """Make a target of one number. A million tables may have the same."""
+    """Make a target of one number. A million tables may share it."""
     number = np.array(value)
     number.setflags(write=False)
     return Target(kind, number, confidence, simultaneous)
@@ -241,7 +241,7 @@ def check_confidence(confidence: float) -> None:
 def two_sided_quantile(confidence: float) -> float:
     """Compute z with P(|N(0, 1)| <= z) = confidence, so that a margin of error is z times the std.
 
-    docs/theory/post-processing.md says why intervals of this half-width hold.
+    docs/theory/post-processing.md shows why intervals of this half-width hold.
     """
     # Each form keeps its digits: the first if the confidence is close to 1, the second near 0.
     if confidence > 0.5:
@@ -278,9 +278,9 @@ def _square(numbers: AnyArray, *, is_alone: bool) -> FloatArray:
 
     Args:
         numbers: The numbers.
-        is_alone: Whether each is the only one of its target. Such numbers were always squared by
-            the C library's pow, which rounds one in a thousand squares otherwise. They still are,
-            because plan files hold the variances, and are compared with the queries of a spec.
+        is_alone: Whether each number is the only one of its target. The C library's pow squares
+            such numbers, which rounds one in a thousand squares differently: plan files hold these
+            variances, and are compared with the queries of a spec.
     """
     if not is_alone:
         return np.asarray(numbers * numbers)
@@ -291,8 +291,8 @@ def _square(numbers: AnyArray, *, is_alone: bool) -> FloatArray:
 def _square_down(value: FloatArray) -> FloatArray:
     """Square each number, which lies between 1e-30 and 1e30, rounded down."""
     squares = np.asarray(value * value)
-    # The error of each square, exactly (Dekker 1971, A floating-point technique for extending the
-    # available precision, section 5): nothing here leaves the range of normal floats.
+    # The exact error of each square (Dekker 1971, A floating-point technique for extending the
+    # available precision, section 5): all values are normal floats.
     shifted = value * (2.0**27 + 1)
     high = shifted - (shifted - value)
     low = value - high

@@ -1,21 +1,22 @@
 """Units of privacy: whom a plan protects, and which data sets count as neighbours.
 
-Two data sets are neighbours in a unit if one person's presence, or one record's values, make all of
-the difference between them. Their histograms then differ by some v of a set V:
+Two data sets are neighbours in a unit if they differ only by one person's presence, or by one
+record's values. Their histograms then differ by some v of a set V:
 
     AddRemove(records=k)                 k e_i       k records of a person, anywhere
     AddRemove(records=k, distinct=True)  sum of e_i  at most k records, each in another cell
     AddRemove(records=k, once_per="M")   sum of e_i  at most k records, one in each cell of M
     ReplaceOne(within=W)                 e_i - e_j   i and j lie in the same cells of W
 
-A cell may hold several values: a bin, a month of dates, the codes of a prefix, or all values that a
-list does not have. The privacy cost of a plan is the largest |A v|^2 over V (docs/theory/dual.md).
+A cell may hold several values: a bin, a month of dates, the codes of a prefix, or all values that
+are not listed. The squared privacy cost of a plan is the largest |A v|^2 over V, divided by the
+variance of the noise (docs/theory/dual.md).
 
-Claims of two units are compared between bound units only, which have the cells that their words are
-about. "Each record in another cell" says something else of months and regions than of regions
-alone, and so does "at most one in each cell of MONTH" of twelve months and of two half-years. A
-bound unit has the names of these attributes, and a digest of the cells of each.
-docs/theory/units.md proves the rule of `BoundUnit.count_changes`.
+Claims of two units are compared only between bound units, which name their cells. "Each record in
+another cell" means one thing for months and regions and another for regions alone, and so does "at
+most one in each cell of MONTH" for twelve months and for two half-years. A bound unit has the names
+of these attributes, and a digest of the cells of each. docs/theory/units.md proves the rule of
+`BoundUnit.count_changes`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class AddRemove:
         return f"AddRemove(records={self.records}{more})"
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
+        """Return the unit as a table, as in a spec file, a plan file or a ledger."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
@@ -129,7 +130,7 @@ class ReplaceOne:
         return 1
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit as a table, as it stands in a spec file, a plan file or a ledger."""
+        """Return the unit as a table, as in a spec file, a plan file or a ledger."""
         return {"replace_one": list(self.within)}
 
 
@@ -193,7 +194,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
     """Read a unit from the table that `to_spec` returns.
 
     Raises:
-        BudgetError: The table says something else.
+        BudgetError: The table does not describe a unit.
     """
     form = "Write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
     if set(spec) == {"replace_one"}:
@@ -217,13 +218,13 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True)
 class BoundUnit:
-    """A unit of privacy, with the cells that it is about.
+    """A unit of privacy, with the cells that it refers to.
 
     Attributes:
         unit: The unit.
-        cells: The attributes in whose cells a person's records are apart, together; for
-            `ReplaceOne` the attributes in whose cells a record is before and after its change.
-            None if the unit says nothing of cells, or if they are not known yet.
+        cells: The attributes whose joint cells keep a person's records apart; for `ReplaceOne`, the
+            attributes in whose cells the record lies before and after its change. None if the unit
+            does not refer to cells, or if they are not known yet.
     """
 
     unit: Unit
@@ -236,8 +237,8 @@ class BoundUnit:
         Args:
             unit: The unit.
             domain: The domain.
-            counted: The attributes that are counted: records outside the domain on one of them are
-                in no table. All of the domain's if it is left out.
+            counted: The attributes that are counted, by default all of the domain. Records outside
+                the domain on one of them are in no table.
 
         Raises:
             DomainError: An attribute is unknown, or a measure, whose cells divide a record.
@@ -247,7 +248,7 @@ class BoundUnit:
             return cls(unit)
         names = domain.ordered(tuple(domain if counted is None else counted))
         if isinstance(unit, ReplaceOne):
-            # No record comes from outside the domain, or goes there: all of it is in the claim.
+            # The record is in the domain before and after, so the claim refers to all attributes.
             names = domain.names
         elif unit.once_per is not None:
             names = (unit.once_per,)
@@ -260,9 +261,9 @@ class BoundUnit:
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing is missing to compare the unit with others as that of a charge.
+        """Whether the unit can be that of a charge: it has the cells that it refers to.
 
-        `ReplaceOne()` without cells is known: its record may have any values before and after.
+        `ReplaceOne()` needs no cells: its record may have any values before and after.
         """
         has_rule = bool(self.unit.within) if isinstance(self.unit, ReplaceOne) else self._is_apart
         return self.cells is not None or not has_rule
@@ -281,17 +282,17 @@ class BoundUnit:
 
     @property
     def apart(self) -> str:
-        """How a person's records are apart, in words that follow their number; empty if not."""
+        """How a person's records must differ, in words after their number; "" if they need not."""
         return f"{describe_apart(self.unit)}{self._of_names}"
 
     @property
     def _of_names(self) -> str:
-        """The attributes of the cells, after words that do not name them; empty if these do."""
+        """The attributes of the cells in words; empty if the words before already name them."""
         is_named = not isinstance(self.unit, AddRemove) or not self.unit.distinct
         return "" if is_named or self.cells is None else f" of {self._list_names()}"
 
     def _list_names(self) -> str:
-        """List the names of the attributes; of many, the first."""
+        """List the names of the attributes, at most the first `_MOST_NAMES`."""
         names = [name for name, _ in self.cells or ()]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         return (" x ".join(names[:_MOST_NAMES]) or "no attribute") + more
@@ -303,11 +304,11 @@ class BoundUnit:
         return f"cells {whole[:_SHOWN_DIGITS]}"
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the table that says this in a ledger or a release; `read_bound_unit` reads it."""
+        """Return the unit as a table for a ledger or a release; `read_bound_unit` reads it."""
         return self.unit.to_spec() | ({} if self.cells is None else {"cells": dict(self.cells)})
 
     def complete(self, other: BoundUnit) -> BoundUnit:
-        """Return this unit with the cells of another, if its own are not known and it is alike."""
+        """Return this unit with another's cells if its own are unknown and the units are alike."""
         if self.cells is not None or other.cells is None:
             return self
         mine, theirs = self.unit, other.unit
@@ -320,18 +321,19 @@ class BoundUnit:
         return replace(self, cells=other.cells) if is_alike else self
 
     def count_changes(self, other: BoundUnit) -> int | None:
-        """Count the changes in this unit that any change in another unit is made of.
+        """Count how many changes in this unit make up any change in another unit.
 
         Args:
             other: The other unit.
 
         Returns:
-            m, so that a claim rho in this unit is the claim m^2 rho in the other one; None if no
+            m: a claim of rho in this unit implies a claim of m^2 rho in the other one. None if no
             such number is known.
         """
         mine, theirs = self.unit, other.unit
         if isinstance(mine, AddRemove) and isinstance(theirs, AddRemove):
-            # Any records are a change, or any that the other unit keeps apart. Else only one is.
+            # One change may be any k records, or any k records that the other unit keeps apart.
+            # Otherwise a change is one record.
             is_change = allows_any_rows(mine) or (other._is_apart and self._holds(other.cells))
             return -(-theirs.records // (mine.records if is_change else 1))
         if isinstance(mine, ReplaceOne) and isinstance(theirs, ReplaceOne):
@@ -343,7 +345,7 @@ class BoundUnit:
         return None
 
     def _holds(self, cells: Cells | None) -> bool:
-        """Return whether these attributes, with the same cells, are among those of this unit."""
+        """Return whether this unit's cells include these attributes with the same cells."""
         return None not in (self.cells, cells) and set(cells or ()) <= set(self.cells or ())
 
 
@@ -351,7 +353,7 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
     """Read a bound unit from the table that `BoundUnit.to_spec` returns.
 
     Raises:
-        BudgetError: The table says something else.
+        BudgetError: The table does not describe a bound unit.
     """
     unit = read_unit({key: value for key, value in spec.items() if key != "cells"})
     if "cells" not in spec:

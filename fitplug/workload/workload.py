@@ -127,10 +127,10 @@ class Workload:
         return select_largest_sets(tuple(itertools.islice(left, n)) for n in counts.tolist())
 
     def matrix(self) -> FloatArray:
-        """Build W, shape (m, d), whose size is not limited.
+        """Build W, shape (m, d), whatever its size.
 
-        The rows are those of the groups, one group after another, each in C order of its shape. The
-        columns are in C order of `attributes`.
+        The rows of the groups follow one another, each group's in C order of its shape. The columns
+        are in C order of `attributes`.
 
         Example:
             >>> workload.matrix().shape
@@ -218,7 +218,7 @@ def build_rows(workload: Workload, group: QueryGroup, attributes: Sequence[str])
 
 
 def select_largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Select the sets that are in no other set, without repetitions and in the order given.
+    """Select the sets that are not subsets of others, without repetitions, in the given order.
 
     Args:
         sets: Sets of attributes, with their names in one common order.
@@ -237,11 +237,11 @@ def select_largest_sets(sets: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...
 
 
 def _is_in_another(names: tuple[str, ...], holding: Mapping[str, set[int]], any_set: bool) -> bool:
-    """Return whether a set is in another.
+    """Return whether a set is a subset of a larger one.
 
     Args:
         names: The set.
-        holding: By name, the indices of the larger sets that hold it.
+        holding: By name, the indices of the larger sets that contain it.
         any_set: Whether there is a larger set.
     """
     if not names:

@@ -332,7 +332,7 @@ def test_excess_and_slack_against_fractions(
         if not rho or rho < max(before) * 2:  # else the earlier ones were not free
             continue
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cellcosts, "_SLAB_CELLS", slab)
+            patch.setattr(cellcosts, "_CHUNK_CELLS", slab)
             over = cellcosts.find_excess(DOMAIN, rho, made, new)
         if max(whole) * 4 > 2 * rho:  # of two records, 2^2 times the costs
             assert over is not None

@@ -158,7 +158,7 @@ def test_trees_are_divided_level_by_level(large):
     release = draw(plan, np.random.default_rng(5).poisson(2.0, (2, 17)), noise=2.0)
     shown = release.integers()
     resolutions, (table,) = shown.display.resolutions, shown.display.finest
-    way = Descent(resolutions, table, [], integers=True)._way
+    way = Descent(resolutions, table, [], integers=True)._steps
     assert way[0] == resolutions.coarsest
     assert way[-1] == table.resolution == resolutions.finest
     values = Estimates(resolutions, release, table).read(0, 0, shown.counts[0].shape[0])

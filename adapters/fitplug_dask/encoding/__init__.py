@@ -1,7 +1,7 @@
 """Encoding: from the values of Arrow columns, text and folder names to the codes of the domain.
 
-Values outside the domain, of whatever spelling, raise no error: what rows hold may not show in
-errors.
+Values outside the domain raise no error, however they are written, because errors must not reveal
+what rows contain.
 """
 
 from fitplug_dask.encoding.array_memory import (

@@ -1,12 +1,12 @@
-"""Array memory: the buffers of Arrow arrays as arrays of NumPy.
+"""Array memory: the buffers of Arrow arrays as NumPy arrays.
 
-Only this module reads buffers. The values of an array begin in them at its offset, which is not 0
-if the array is a slice, and an array that Arrow made of a slice may have its offset or 0: this
-depends on the version of PyArrow, on types and on nulls. So each function here takes the buffers
-and the offset from the same array, and works at every offset.
+Only this module reads buffers. The values of an array begin at its offset in the buffers, which is
+not 0 for a slice. An array that Arrow derives from a slice may keep the slice's offset or have
+offset 0, depending on the version of PyArrow, the type and the nulls. So each function here takes
+the buffers and the offset from the same array, and works at every offset.
 
-What is read is compacted first: `compact_batch` makes of the batches of every source arrays that
-begin at 0 and hold their values directly. Other arrays than those are refused here.
+The batches of every source go through `compact_batch` first, which makes arrays that begin at 0
+and hold their values directly. The functions here refuse arrays of any other type.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def compact_batch(batch: Any) -> Any:
         batch: A batch (n,) of Arrow.
 
     Returns:
-        A batch (n,) of the same values, whose arrays have the offset 0, and so have the entries of
-        dictionaries. Entries are no dictionaries themselves, UUIDs are their 16 bytes, and what was
-        stored as views of text or bytes is stored as large text or bytes. Only what differs from
-        this is copied: the batch itself is returned if nothing does.
+        A batch (n,) of the same values whose arrays, and the entries of dictionaries, have offset
+        0. The entries are not dictionaries themselves, UUIDs are stored as 16 bytes, and views of
+        text or bytes are stored as large text or bytes. Only arrays that differ from this are
+        copied; if none does, the batch itself is returned.
     """
     columns = batch.columns
     compact = [_compact_array(column) for column in columns]
@@ -47,7 +47,7 @@ def compact_batch(batch: Any) -> Any:
 
 
 def join_batches(batches: Sequence[Any]) -> list[Any]:
-    """Return the rows of some batches of one schema in as few compact batches as hold them."""
+    """Join batches of one schema into as few compact batches as possible."""
     if len(batches) > 1:
         if not all(map(_joins, batches[0].schema.types)):
             batches = [compact_batch(batch) for batch in batches]
@@ -57,7 +57,7 @@ def join_batches(batches: Sequence[Any]) -> list[Any]:
 
 @lru_cache(2**8)
 def _joins(arrow_type: Any) -> bool:
-    """Return whether Arrow joins arrays of a type that are not compact."""
+    """Return whether Arrow can join arrays of a type even if they are not compact."""
     simple = pt.is_primitive(arrow_type) or pt.is_string(arrow_type) or pt.is_binary(arrow_type)
     return simple or (pt.is_dictionary(arrow_type) and _joins(arrow_type.value_type))
 
@@ -69,7 +69,7 @@ def _compact_array(column: Any) -> Any:
         return _compact_dictionary(column)
     if isinstance(column, (pa.StringViewArray, pa.BinaryViewArray)):
         column = column.cast(_VIEWS[column.type])
-    # Arrow copies a single array, too, from its offset on.
+    # Arrow copies even a single array, from its offset on.
     return pa.concat_arrays([column]) if column.offset else column
 
 
@@ -80,12 +80,12 @@ def _compact_dictionary(column: Any) -> Any:
     entries = _compact_array(entries)
     if entries is dictionary and not column.offset:
         return column
-    # Whether indices are in range was checked by what read them, and is again where they are used.
+    # The reader has checked that indices are in range, and they are checked again when used.
     return pa.DictionaryArray.from_arrays(_compact_array(column.indices), entries, safe=False)
 
 
 def find_number_type(arrow_type: Any) -> np.dtype[Any]:
-    """Return the type of NumPy in which the buffer of an integer or a float can be viewed.
+    """Return the NumPy type that views the buffer of an array of integers or floats.
 
     Arrow's own `to_pandas_dtype` is not used, because in PyArrow 25 it needs pandas.
     """
@@ -97,19 +97,20 @@ def find_number_type(arrow_type: Any) -> np.dtype[Any]:
 
 
 def view_numbers(column: Any) -> npt.NDArray[Any]:
-    """View an Arrow array (n,) of integers or floats. What stands for a null means nothing.
+    """View an Arrow array (n,) of integers or floats. The elements at nulls are arbitrary.
 
-    Arrow's own conversion is not used: it releases Python's lock, which other threads then take.
+    Arrow's own conversion is not used because it releases Python's global lock, which other
+    threads then take.
     """
     return _view(column, 1, find_number_type(column.type), column.offset, len(column))
 
 
 def view_validity(column: Any) -> tuple[Bytes | None, int]:
-    """View which values of an Arrow array (n,) are there.
+    """View which values of an Arrow array (n,) are not null.
 
     Returns:
-        Bits, lowest first, and the position of that of the first value; None and 0 if no value is
-        null.
+        The validity bits, lowest first, and the position of the first value's bit; None and 0 if no
+        value is null.
     """
     if not column.null_count:
         return None, 0
@@ -118,11 +119,11 @@ def view_validity(column: Any) -> tuple[Bytes | None, int]:
 
 
 def view_stretches(column: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """View an Arrow array (n,) of text or bytes. What stands for a null means nothing.
+    """View an Arrow array (n,) of text or bytes. The elements at nulls are arbitrary.
 
     Returns:
-        The bytes of all values, and where each begins in them and the last ends (n + 1,). Whether
-        these places lie in the bytes, one behind the other, is for the caller to check.
+        The bytes of all values, and the positions (n + 1,) in them where each value begins and the
+        last one ends. The caller must check that the positions are in order and inside the bytes.
     """
     kind, size = column.type, len(column)
     if pt.is_fixed_size_binary(kind):

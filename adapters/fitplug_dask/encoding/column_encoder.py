@@ -1,7 +1,8 @@
-"""Column encoder: what the values of Arrow columns add to cells, by the public domain.
+"""Column encoder: from the values of Arrow columns to the numbers of their cells.
 
-A column of few distinct values is looked up in a table of them; of others, each value is encoded.
-Weights and measures are read as codes, as they are numbers rather than cells.
+The number of a row's cell is a sum of terms, one for each column. If a column has few distinct
+values, their terms are looked up in a table; otherwise each value is encoded. Weights and measures
+are read as codes, because they are numbers rather than cells.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from fitplug_dask.encoding.stored_values import encode_texts
 _MAX_SPAN = 2**16
 
 _SHORT_DICTIONARY = 2**8
-_MOST_TEXTS = 2**12  # whose terms an encoder remembers
+_MOST_TEXTS = 2**12  # the texts whose terms an encoder remembers
 
 Terms = npt.NDArray[np.int64]
 
 
 class Lookup(NamedTuple):
-    """What a column adds to its rows' cells: terms[value - low], or the last term for a null.
+    """The terms of a column: terms[value - low], or the last term for a null.
 
     Attributes:
         values: The values (n,), integers of up to 32 bits, or int64.
         low: The value of the first term, from -2^62 to 2^62.
-        terms: The terms (m,), int64, of values and, if there are bits, of null behind them.
+        terms: The terms (m,) of the values, int64; if `valid` is given, the term of null follows.
         strict: Whether values beyond the terms are refused. Otherwise they take the first or the
-            last of the values' terms.
+            last term of a value.
         doubtful: Whether a term may be negative.
-        valid: Bits, lowest first, of which the one at start + i says whether value i is there; None
-            if all are.
+        valid: The validity bits, lowest first: bit start + i is 0 if value i is null. None if no
+            value is null.
         start: The position of the first bit.
     """
 
@@ -53,7 +54,7 @@ class Lookup(NamedTuple):
 
 
 def convert_to_days(column: Any) -> Any:
-    """Return the days since 1970-01-01, an Arrow array of int64 (n,); null if there is no day.
+    """Return the days since 1970-01-01 as an Arrow array (n,) of int64, null where there is none.
 
     Args:
         column: An Arrow array (n,) of dates, or of times without a time zone.
@@ -82,7 +83,7 @@ def encode_column(attribute: Encoder, column: Any) -> Codes:
                 codes[column.is_null().to_numpy(zero_copy_only=False)] = attribute.null_code
             return codes
         texts = _decode_texts(column)
-        # Text comes to attributes of other types from CSV files, and to dates from any file.
+        # Attributes of other types read text from CSV files, and dates from any file.
         if attribute.value_type is str:
             return attribute.codes(texts)
         return encode_texts(attribute, texts.tolist())
@@ -118,20 +119,20 @@ def split_nulls(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | 
     """Split an Arrow array of numbers or booleans into its values and its nulls.
 
     Returns:
-        The values (n,), and where they are null (n,), or None if none is. The value of a null
-        means nothing.
+        The values (n,), and whether each is null (n,), or None if none is. The values at nulls are
+        arbitrary.
     """
     if not column.null_count:
         return column.to_numpy(zero_copy_only=False), None
     missing = column.is_null().to_numpy(zero_copy_only=False)
-    if not pt.is_floating(column.type):  # a null float becomes NaN by itself
+    if not pt.is_floating(column.type):  # Arrow turns null floats into NaN
         column = column.fill_null(pa.scalar(0).cast(column.type))
     return column.to_numpy(zero_copy_only=False), missing
 
 
 def _decode_texts(column: Any) -> Any:
     """Return the texts (n,) of a column of strings or bytes, and None for null."""
-    # Damaged UTF-8 is a value like any other that the domain does not have; it must not raise.
+    # Invalid UTF-8 is just another value outside the domain; it must not raise.
     raw = column.cast(pa.large_binary()).to_pylist()
     texts = np.empty(len(raw), dtype=object)
     texts[:] = [None if b is None else b.decode("utf-8", "surrogateescape") for b in raw]
@@ -141,17 +142,17 @@ def _decode_texts(column: Any) -> Any:
 class ColumnEncoder:
     """Encodes batches of one column as terms: the stride times the code, or `outside`.
 
-    Each dictionary and each public range of integers is encoded once, so that a batch costs one
-    gather.
+    Each dictionary and each public range of integers is encoded only once, so that a batch costs
+    one table lookup per row.
     """
 
     def __init__(self, attribute: Encoder, stride: int, outside: int) -> None:
-        """Prepare the terms of null, and of integers if there are few.
+        """Prepare the term of null, and the terms of integers if they are few.
 
         Args:
             attribute: The attribute whose values the column holds.
             stride: The number of cells between two consecutive codes.
-            outside: The term of a value that has no code; negative.
+            outside: The term of a value without a code; negative.
         """
         self._attribute = attribute
         self._stride, self._outside = stride, outside
@@ -170,20 +171,20 @@ class ColumnEncoder:
 
     @cached_property
     def _term_of_code(self) -> Terms:
-        """The terms of all codes, for columns that have no table of their own. The first one is
-        that of the code -1, which values outside the domain have.
+        """The terms of all codes, for columns without a table of their values. The first one
+        belongs to the code -1 of values outside the domain.
         """
         return self._compute_terms(np.arange(-1, self._attribute.code_count))
 
     def has_table(self, arrow_type: Any) -> bool:
-        """Return whether columns of a type are looked up without a table of all codes."""
+        """Return whether the terms of this column type come from a table of its values."""
         kind = classify_type(arrow_type)
         if kind == "strings" or pt.is_dictionary(arrow_type):
             return True
         return kind in ("integers", "dates") and self._span is not None
 
     def make_lookup(self, column: Any) -> Lookup:
-        """Return what an Arrow array (n,) adds to the cells of its rows."""
+        """Return the terms of an Arrow array (n,)."""
         kind = classify_type(column.type)
         if kind == "null":
             codes = np.full(len(column), self._attribute.null_code)
@@ -203,11 +204,11 @@ class ColumnEncoder:
         return Lookup(codes, -1, self._term_of_code, strict=True, doubtful=True)
 
     def _encode_entries(self, entries: Any) -> None:
-        """Encode the entries of a dictionary that were not encoded before."""
+        """Encode those entries of a dictionary that are new."""
         known = self._entries
         if known is not None and entries.equals(known):
             return
-        # Pages without a dictionary append to that of the pages before; only what follows is new.
+        # Pages without a dictionary append to that of earlier pages; only what they append is new.
         grown = known is not None and entries.slice(0, len(known)).equals(known)
         start = len(known) if grown else 0
         new = self._compute_entry_terms(entries.slice(start))
@@ -219,8 +220,8 @@ class ColumnEncoder:
     def _compute_entry_terms(self, entries: Any) -> Terms:
         """Return the terms (n,) of the entries (n,) of a dictionary.
 
-        Each row group has a dictionary of its own, which holds the same few texts in another order,
-        so the terms of texts in short dictionaries are remembered.
+        Each row group has its own dictionary, often of the same few texts in another order. So the
+        terms of texts in short dictionaries are remembered.
         """
         if classify_type(entries.type) != "strings" or len(entries) > _SHORT_DICTIONARY:
             return self._compute_terms(encode_column(self._attribute, entries))
@@ -236,7 +237,7 @@ class ColumnEncoder:
     def _look_up(
         self, column: Any, low: int, terms: Terms, doubtful: bool, *, strict: bool
     ) -> Lookup:
-        """Look up integers (n,) by their distance from `low`. The last term is null's."""
+        """Look up integers (n,) by their distance from `low`. The last term is that of null."""
         values, (valid, start) = _limit_to_int64(view_numbers(column)), view_validity(column)
         if valid is None:
             return Lookup(values, low, terms[:-1], strict, doubtful)
@@ -253,10 +254,10 @@ def _limit_to_int64(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _find_span(attribute: Encoder) -> tuple[int, int] | None:
-    """Return the ends of a short range of integers outside which all codes are those of the ends.
+    """Return a short range of integers such that all values outside it have the codes of its ends.
 
     Returns:
-        Both ends, which belong to the range; None if there is no range short enough for a table.
+        The first and the last integer; None if there is no range short enough for a table.
     """
     if attribute.integer_span is None:
         return None
@@ -265,14 +266,14 @@ def _find_span(attribute: Encoder) -> tuple[int, int] | None:
 
 
 class CodeReader:
-    """Reads batches of one column as codes, of which there may be too many for a table of them."""
+    """Reads batches of one column as codes, even if there are too many codes for a table."""
 
     def __init__(self, attribute: Encoder, rows: int) -> None:
         """Allocate the memory of one batch.
 
         Args:
-            attribute: The attribute whose values the column holds, or what reads weights.
-            rows: The largest number of rows of a batch.
+            attribute: The attribute whose values the column holds, or the encoder of weights.
+            rows: The largest number of rows in a batch.
         """
         self._attribute = attribute
         # With a stride of 1, the term of a value is its code.
@@ -280,7 +281,7 @@ class CodeReader:
         self._buffer = np.empty(rows, dtype=np.int64)
 
     def read(self, column: Any) -> Codes:
-        """Return the codes (n,) of an Arrow array (n,), which are valid until the next call."""
+        """Return the codes (n,) of an Arrow array (n,). The next call overwrites them."""
         codes = self._buffer[: len(column)]
         if classify_type(column.type) == "null":
             codes.fill(self._attribute.null_code)

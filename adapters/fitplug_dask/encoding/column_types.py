@@ -24,7 +24,7 @@ _ACCEPTED: dict[type, set[str]] = {
 
 @lru_cache(2**10)
 def classify_type(arrow_type: Any) -> str | None:
-    """Return what a column of an Arrow type holds, as attributes distinguish values.
+    """Return the kind of values that a column of an Arrow type holds, as attributes see it.
 
     Returns:
         "strings", "integers", "floats", "decimals", "booleans", "dates" or "null"; None for other
@@ -48,9 +48,9 @@ def classify_type(arrow_type: Any) -> str | None:
 
 
 def is_date(arrow_type: Any) -> bool:
-    """Return whether a column of this type says which day.
+    """Return whether values of this type determine a day.
 
-    A time with a time zone does not, as its day depends on where one is.
+    A time with a time zone does not, because its day depends on the zone of the reader.
     """
     return pt.is_date(arrow_type) or (pt.is_timestamp(arrow_type) and arrow_type.tz is None)
 
@@ -59,13 +59,14 @@ def classify_person_type(arrow_type: Any) -> str | None:
     """Return what a column that identifies persons holds.
 
     Returns:
-        "strings", "integers", "decimals of n digits", "bytes of width w" or "null" (if it holds
-        nothing else); None for types that cannot identify persons.
+        "strings", "integers", "wide decimals", "bytes of width w" or "null" (if it holds nothing
+        else); None for types that cannot identify persons.
     """
     if isinstance(arrow_type, pa.UuidType):
         arrow_type = arrow_type.storage_type
     if pt.is_fixed_size_binary(arrow_type):
-        # Not strings: as text the same identifier has other bytes, and would be another person.
+        # Not strings: the same identifier written as text has other bytes, so it would be another
+        # person.
         return f"bytes of width {arrow_type.byte_width}"
     kind = classify_type(arrow_type)
     if kind == "decimals":  # see `convert_persons`
@@ -96,7 +97,7 @@ def explain_mismatch(
     """Return why an attribute cannot read a column of this type, or None if it can.
 
     Args:
-        attribute: The attribute, or what reads weights.
+        attribute: The attribute, or the encoder of weights.
         arrow_type: The Arrow type of the column.
         says: The subject and verb of the sentence about what is expected.
         zone: The time zone in which times with a zone are read as days.
@@ -109,10 +110,7 @@ def explain_mismatch(
 def explain_value_mismatch(
     value_type: type, arrow_type: Any, says: str, zone: str | None = None
 ) -> str | None:
-    """Return why attributes of a value type cannot read a column of this type, or None.
-
-    The other arguments are those of `explain_mismatch`.
-    """
+    """Do as `explain_mismatch` for attributes of a value type."""
     if classify_type(arrow_type) in _ACCEPTED[value_type]:
         return None
     why = f"has the type {arrow_type}, but {says} {TYPE_NAMES[value_type]}"
@@ -129,8 +127,8 @@ def explain_value_mismatch(
 def explain_weight_mismatch(arrow_type: Any) -> str | None:
     """Return why a column of this type cannot hold weights, or None if it can.
 
-    Floats are refused, as sampling weights usually are floats, and none of them should become a
-    count silently.
+    Floats are refused because sampling weights usually are floats, and must not silently become
+    counts.
     """
     if holds_integers_only(arrow_type):
         return None
@@ -138,7 +136,7 @@ def explain_weight_mismatch(arrow_type: Any) -> str | None:
 
 
 def holds_integers_only(arrow_type: Any) -> bool:
-    """Return whether no value of this type has digits after the point."""
+    """Return whether all values of this type are integers."""
     if pt.is_dictionary(arrow_type):
         return holds_integers_only(arrow_type.value_type)
     if is_decimal(arrow_type):

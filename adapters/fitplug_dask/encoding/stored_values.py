@@ -1,15 +1,15 @@
-"""Stored values: what text spells, and columns that are converted before they are encoded.
+"""Stored values: parsing text, and converting columns before they are encoded.
 
-The attribute alone says how the text of a CSV file or of a folder's name is read: "01" is the
-string "01" for string categories and the integer 1 for integers. Strings are compared as they are.
-Around a number, a truth value or a date blanks mean nothing. "34.0" and "3.4e1" are the integer 34,
-as programs write columns of integers that have nulls; "34.5" is no integer. Text with a thousands
-separator, or of another spelling, is no value.
+The attribute alone decides how the text of a CSV file or a folder name is read: "01" is the string
+"01" for string categories and the integer 1 for integers. Strings are compared as they are. Blanks
+around a number, a truth value or a date are ignored. "34.0" and "3.4e1" are read as the integer 34,
+because programs write columns of integers with nulls in this way; "34.5" is not an integer. Text
+with a thousands separator, or in any other form, is not a value.
 
-Decimals and floats may hold integers, and times with a zone hold days once a zone is chosen, also
-where they are text. What is converted is decided by types and by the zone alone. A value that
-cannot be converted, such as 2.5 where integers are expected, becomes null: like null, it has no
-cell unless one cell takes all other values.
+Decimals and floats may hold integers. Times with a zone, also as text, become days once a zone is
+chosen. Only the types and the zone decide which columns are converted. A value that cannot be
+converted, such as 2.5 where integers are expected, becomes null: like null, it has no cell unless
+one cell takes all other values.
 """
 
 from __future__ import annotations
@@ -42,20 +42,18 @@ from fitplug.domain import (
 _NUMBER = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _BOOLEAN = {"true": True, "false": False}
-_DIGITS = 4000  # Python refuses to convert longer integers, and no domain reaches as far
+_DIGITS = 4000  # Python does not convert longer integers, and no domain needs them
 
 
 def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
     """Return the codes (n,) of n texts.
 
     Args:
-        attribute: The attribute whose values the texts spell.
-        texts: Texts, or None for null. A text that spells no value of the attribute's type is a
-            value outside the domain.
+        attribute: The attribute whose values the texts give.
+        texts: Texts, or None for null. A text that is not a value of the attribute's type counts as
+            outside the domain.
     """
-    if isinstance(
-        attribute, DatesCodec
-    ):  # it knows best, as months and years have text of their own
+    if isinstance(attribute, DatesCodec):  # it parses text itself: days, months or years
         values = list(texts)
     else:
         parse = _PARSERS[attribute.value_type]
@@ -64,10 +62,10 @@ def encode_texts(attribute: Encoder, texts: Iterable[str | None]) -> Codes:
 
 
 def encode_folder_texts(attribute: Encoder, texts: Sequence[str | None]) -> list[int | None]:
-    """Return the codes of the n values that folders' names spell.
+    """Return the codes of the n values that folder names give.
 
     Returns:
-        Each code; None if the text spells no value of the attribute's type, and the attribute has
+        The codes; None where the text is not a value of the attribute's type and the attribute has
         no cell for such text.
     """
     codes: list[int | None] = encode_texts(attribute, texts).tolist()
@@ -82,21 +80,22 @@ def encode_folder_texts(attribute: Encoder, texts: Sequence[str | None]) -> list
 
 
 def parse_text(value_type: type, text: str) -> Any:
-    """Return the value that a text spells in some type, or None if it spells none."""
+    """Parse a text as a value of some type; return None if it is not one."""
     return _PARSERS[value_type](text)
 
 
 def _parse_integer(text: str) -> int | None:
-    """Return the integer that a numeral spells, None if it spells none or another number.
+    """Parse a numeral; return None if it is not an integer.
 
-    Numbers of more than _DIGITS digits become another one that is as far beyond all domains.
+    An integer of more than _DIGITS digits is replaced by another one that is also far outside all
+    domains.
     """
     text = text.strip(BLANKS)
     match = _NUMBER.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         return None
     sign, whole, fraction, exponent = match.groups()
-    # The number is digits * 10**power, and no digit of these is a zero at either end.
+    # The number is digits * 10**power; digits neither begin nor end with 0.
     digits = (whole + fraction).lstrip("0")
     power = _cut(exponent or "") - len(fraction)
     power += len(digits) - len(digits := digits.rstrip("0"))
@@ -109,7 +108,7 @@ def _parse_integer(text: str) -> int | None:
 
 
 def _cut(exponent: str) -> int:
-    """Convert an exponent; one of very many digits becomes another very large one."""
+    """Convert an exponent, of which only the first 12 digits matter: any more is very large."""
     size = int(exponent.lstrip("+-0")[:12] or "0")
     return -size if exponent.startswith("-") else size
 
@@ -142,15 +141,15 @@ _PARSERS: dict[type, Callable[[str], Any]] = {
 
 
 INT64_DIGITS = 18
-"""The most digits of a decimal such that int64 holds all of its values."""
+"""int64 can hold all decimals of at most this many digits."""
 
-_EXACT_DIGITS = 15  # floats hold all integers of so many digits, and such powers of ten
+_EXACT_DIGITS = 15  # floats represent integers and powers of ten of this many digits exactly
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_MOST_SECONDS = 300_000_000_000  # some 9,500 years from 1970: beyond all days
-_LATE_SECONDS = 2_114_380_800  # 2037: Arrow does not know the rules that zones follow from 2038 on
-_CYCLE = 146_097 * 86_400  # after 400 years the calendar repeats, and those rules with it
-_QUARTER = 900  # clocks change at whole quarters of an hour
+_MOST_SECONDS = 300_000_000_000  # some 9,500 years from 1970: beyond all supported days
+_LATE_SECONDS = 2_114_380_800  # 2037: Arrow does not know the rules of zones from 2038 on
+_CYCLE = 146_097 * 86_400  # the calendar, and the rules with it, repeat after 400 years
+_QUARTER = 900  # clocks change only at full quarters of an hour
 _START = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
@@ -159,7 +158,7 @@ _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "bi
 def is_text(arrow_type: Any) -> bool:
     """Return whether a column of this type holds text.
 
-    Binary columns do, since writers that set no logical type store UTF-8 text so.
+    Binary columns do, because writers that set no logical type store UTF-8 text as binary.
     """
     return any(getattr(pt, f"is_{name}")(arrow_type) for name in _TEXTS)
 
@@ -178,8 +177,8 @@ def needs_conversion(value_type: type, arrow_type: Any, zone: str | None = None)
     """Return whether `convert_values` changes a column of this type.
 
     Args:
-        value_type: The type of the values that an attribute expects.
-        arrow_type: The type of the column, which the attribute accepts.
+        value_type: The type of the values that the attribute expects.
+        arrow_type: The type of the column; the attribute accepts it.
         zone: The time zone in which times with a zone are read as days.
     """
     if pt.is_dictionary(arrow_type):
@@ -192,7 +191,7 @@ def needs_conversion(value_type: type, arrow_type: Any, zone: str | None = None)
 
 
 def convert_values(column: Any, value_type: type, zone: str | None = None) -> Any:
-    """Convert a column (n,) to a type that attributes of this value type read.
+    """Convert a column (n,) to a type that attributes of this value type can read.
 
     Args:
         column: An Arrow array (n,).
@@ -218,10 +217,10 @@ def convert_values(column: Any, value_type: type, zone: str | None = None) -> An
 
 
 def convert_persons(column: Any) -> Any:
-    """Convert decimals (n,) without digits after the point, which identify persons.
+    """Convert a column (n,) of person identifiers if they are decimals, which must be integers.
 
     Returns:
-        Integers where all values of the type fit in 64 bits, and else the digits as text; the
+        Integers if all values of the type fit into 64 bits, and otherwise the digits as text; the
         column itself if it does not hold decimals.
     """
     if not is_decimal(column.type):
@@ -232,10 +231,10 @@ def convert_persons(column: Any) -> Any:
 
 
 def spell_persons(column: Any) -> Any:
-    """Convert a column (n,) of persons to text, whether it holds text or whole numbers.
+    """Convert a column (n,) of person identifiers, text or integers, to text.
 
-    Frames hold the same column as integers here and, with a null, as floats there, so that only
-    their text is the same.
+    One frame may hold a column as integers and another, because of a null, as floats; only as text
+    do they agree.
     """
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -246,12 +245,12 @@ def spell_persons(column: Any) -> Any:
 
 
 def _convert_times(column: Any, zone: str | None) -> Any:
-    """Return the times (n,) that clocks of the zone show, without a zone."""
+    """Convert times (n,) to local times of the zone, without a zone."""
     unit = column.type.unit
     ticks = column.cast(pa.int64())
     second = _TICKS_A_SECOND[unit]
-    # Arrow refuses times beyond what it can represent; no error may tell that there is one. The
-    # offset of a zone is less than two days.
+    # Arrow raises for times that it cannot represent, but no error may reveal that there is one.
+    # The offset of a zone is less than two days.
     most = min(_MOST_SECONDS * second, 2**63 - 2 * 86_400 * second)
     inside = pc.and_(pc.less_equal(ticks, most), pc.greater_equal(ticks, -most))
     ticks = pc.if_else(inside, ticks, pa.scalar(None, pa.int64()))
@@ -267,7 +266,7 @@ def _convert_times(column: Any, zone: str | None) -> Any:
 
 
 def _find_offset(seconds: int, zone: str | None) -> int:
-    """Return by how many seconds clocks of a zone are ahead of UTC at a late moment."""
+    """Return by how many seconds a zone is ahead of UTC at a moment after 2037."""
     cycles = max(0, (seconds - _LATE_SECONDS) // _CYCLE)
     moment = _START + datetime.timedelta(seconds=seconds - cycles * _CYCLE)
     offset = moment.astimezone(ZoneInfo(str(zone))).utcoffset()
@@ -275,7 +274,7 @@ def _find_offset(seconds: int, zone: str | None) -> int:
 
 
 def _convert_texts(column: Any, zone: str | None) -> Any:
-    """Return texts (n,) with the day in the zone in the place of each time with an offset."""
+    """Replace each time with an offset among texts (n,) by its day in the zone."""
     if not pt.is_dictionary(column.type):
         column = column.cast(pa.large_binary()).dictionary_encode()
     raw = column.dictionary.cast(pa.large_binary()).to_pylist()
@@ -295,7 +294,7 @@ def _write_day(day: int) -> bytes:
 
 
 def _convert_whole_floats(column: Any) -> Any:
-    """Return floats (n,) as int64; null, NaN and what is not whole or too large become null."""
+    """Convert floats (n,) to int64. NaN, fractions and values that are too large become null."""
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     with np.errstate(invalid="ignore"):
         whole = (np.floor(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
@@ -303,9 +302,9 @@ def _convert_whole_floats(column: Any) -> Any:
 
 
 def _make_integers(column: Any) -> Any:
-    """Return decimals (n,) as int64; those that are not whole or too large become null."""
+    """Convert decimals (n,) to int64. Fractions and values that are too large become null."""
     factor = 10 ** max(0, -column.type.scale)
-    if factor > 1:  # Arrow does not compare such decimals
+    if factor > 1:  # Arrow cannot compare decimals of negative scale
         column = column.view(pa.decimal128(38, 0))
     scale = column.type.scale
     whole = column.cast(pa.decimal128(38, 0), safe=False)  # without the digits after the point
@@ -315,14 +314,14 @@ def _make_integers(column: Any) -> Any:
         low, high = (pa.scalar(end, pa.decimal128(38, scale)) for end in ends)
         fits = pc.and_(fits, pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)))
     values = pc.if_else(fits, whole, None).cast(pa.int64())
-    return pc.multiply(values, min(factor, 10**INT64_DIGITS))  # 0 is all that fits beyond
+    return pc.multiply(values, min(factor, 10**INT64_DIGITS))  # with larger factors, only 0 fits
 
 
 def _make_floats(column: Any) -> Any:
-    """Return decimals (n,) as the nearest floats, which is how the text of a decimal is read."""
+    """Convert decimals (n,) to the nearest floats, as their text would be."""
     precision, scale = column.type.precision, column.type.scale
     if scale < 0 or precision > _EXACT_DIGITS:
         return column.cast(pa.large_string()).cast(pa.float64())
-    # Both operands are exact, so the only rounding is that of the quotient.
+    # Both operands are exact, so only the quotient is rounded.
     digits = column.view(pa.decimal128(precision, 0)).cast(pa.float64())
     return pc.divide(digits, 10.0**scale)

@@ -1,8 +1,9 @@
-"""Text forms: how a program wrote a column of text, judged by the form of its first values only.
+"""Text forms: how a program wrote a column of text, judged by the column's first values.
 
-A Parquet file has a type for each column. A CSV file has none, so a form that no attribute reads,
-such as 1/2/2020, would put all rows outside the domain. What is looked at are forms that hold for a
-whole column, as they come from the program that wrote it, and never single values.
+A Parquet file declares a type for each column. A CSV file does not, so a form that attributes
+cannot read, such as 1/2/2020, would put all rows outside the domain. Only forms that all of these
+values share are reported, since they come from the program that wrote the column; single values
+never matter.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections.abc import Sequence
 from fitplug.domain import FORMATS, NULLS, TYPE_NAMES, CategoriesCodec, DatesCodec, Encoder
 
 MOST_ROWS = 100
-"""How many rows of a file are looked at."""
+"""The number of rows of a file that are inspected."""
 
 _LEAST_VALUES = 10
-"""Fewer values than this do not show a form."""
+"""The least number of values from which a form is inferred."""
 
 _TIME = r"([ T:][0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?( ?[AP]M)?)?"
 
@@ -44,10 +45,10 @@ _FORMS = {
     "with blanks at its ends": re.compile(r"\s.*|.*\s", re.DOTALL),
     "in an encoding other than UTF-8": re.compile(r".*\ufffd.*", re.DOTALL),
 }
-"""Forms of text by the words that name them in messages."""
+"""Forms of text by their names in messages."""
 
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
-"""Whole numbers as programs write them: codes that lost their leading zeros, or numbers of days."""
+"""Integers as programs write them: codes that lost their leading zeros, or numbers of days."""
 
 _NULLS = frozenset(["", *map(str.casefold, NULLS)])
 
@@ -64,25 +65,25 @@ _UNREAD: dict[type, tuple[str, ...]] = {
     bool: ("such as 12.0", "of truth values, 0 and 1", "of truth values, yes and no"),
     str: ("such as 12.0", _BLANKS, _ENCODED),
 }
-"""The forms that attributes of each type do not read."""
+"""The forms that attributes of each type cannot read."""
 
 
 def find_forms(texts: Sequence[str]) -> tuple[str, ...]:
     """Find the forms that all values of a column have.
 
     Args:
-        texts: The first values of the column, decoded with replacement characters. Nulls are left
-            out.
+        texts: The first values of the column, decoded with replacement characters. Nulls are
+            ignored.
 
     Returns:
-        The words of the forms; none if the values are few.
+        The names of the forms; none if there are too few values.
     """
     raw = [text for text in texts if text.strip().casefold() not in _NULLS]
     values = [text.strip() for text in raw]
     if len(values) < _LEAST_VALUES:
         return ()
     looked_at = dict.fromkeys(_FORMS, values) | {_BLANKS: raw}
-    # Only some texts have letters that show the encoding.
+    # Only texts with certain letters reveal the encoding.
     looked_at[_ENCODED] = [text for text in raw if "\ufffd" in text]
     forms = [
         name
@@ -95,21 +96,22 @@ def find_forms(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def explain_forms(attribute: Encoder, forms: Sequence[str], says: str) -> str | None:
-    """Explain why an attribute reads no value of a column with these forms.
+    """Explain why an attribute can read no value of a column with these forms.
 
     Args:
-        attribute: The attribute, or what reads weights.
-        forms: What `find_forms` found.
+        attribute: The attribute, or the encoder of weights.
+        forms: The forms that `find_forms` found.
         says: The subject and verb of the sentence about what is expected.
 
     Returns:
-        What follows the name of the column: two sentences. None if some values are read.
+        The end of a sentence that begins with the name of the column, and a sentence of advice;
+        None if the attribute can read some values.
     """
     return next(filter(None, (_explain_form(attribute, form, says) for form in forms)), None)
 
 
 def _explain_form(attribute: Encoder, form: str, says: str) -> str | None:
-    """Explain one form, as `explain_forms`."""
+    """Explain one form, as `explain_forms` does."""
     value_type, advice = attribute.value_type, "Convert the column."
     expected = TYPE_NAMES[value_type]
     if form not in _FORMS:
@@ -143,21 +145,21 @@ def _explain_form(attribute: Encoder, form: str, says: str) -> str | None:
 
 
 def _reads_whole(attribute: Encoder, digits: int) -> bool:
-    """Return whether the type of an attribute reads whole numbers of so many digits."""
+    """Return whether attributes of this type can read integers of this many digits."""
     if attribute.value_type is datetime.date:
         return type(attribute) is DatesCodec and attribute.attribute.by == "year" and digits <= 4
     return attribute.value_type in (int, float)
 
 
 def _list_codes(attribute: Encoder) -> Sequence[str]:
-    """List the values of categories of text, without the label of all other values."""
+    """List the codes of a text attribute with categories, without the label of `other`."""
     if not isinstance(attribute, CategoriesCodec):
         return ()
     return attribute.labels[: len(attribute.labels) - (attribute.attribute.other is not None)]
 
 
 def _have_lost_zeros(codes: Sequence[str], digits: int) -> bool:
-    """Return whether numbers of so many digits are shorter than all codes, as zeros were lost."""
+    """Return whether integers of this many digits may be codes that lost their leading zeros."""
     return (
         any(code.startswith("0") for code in codes)
         and "".join(codes).isdecimal()

@@ -1,8 +1,8 @@
-"""Exchange: what many inputs have for many outputs, brought together output by output.
+"""Exchange: a shuffle, which splits many inputs into pieces and gathers the pieces of each output.
 
     results = run_exchange(Exchange(split, outputs), gather, inputs, client=runner)
 
-The rows of each person are brought together so, and the cells of tables that no process holds.
+It brings together the rows of each person, and the cells of tables too large for one process.
 """
 
 from fitplug_dask.exchange.run import add_exchange, measure_memory, run_exchange

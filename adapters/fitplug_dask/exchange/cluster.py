@@ -1,11 +1,11 @@
 """Cluster: an exchange on the workers of a dask.distributed client.
 
-The graph has a task for each input and one for each group of outputs, and no edges between them:
-the client tells the tasks that gather where the pieces are. If a worker is lost, the tasks that
-miss its pieces say so. The client then has the lost inputs split again, and runs again the tasks
-that missed them. Dask's own exchange (`distributed.shuffle`) was not used: it writes pieces to
-disks as they are, runs all again when a worker is lost, and takes only data frames and arrays. An
-exchange of ordinary tasks in two levels would have 65,000 of them for 1,000 inputs and outputs.
+The graph has a task for each input and one for each group of outputs, without edges between them:
+the client tells the gathering tasks where the pieces are. If a worker is lost, the tasks that need
+its pieces return `Missing`. The client then splits the lost inputs again, and runs these tasks
+again. Dask's own exchange (`distributed.shuffle`) is not used because it writes pieces to disk
+unencrypted, starts over when a worker is lost, and accepts only data frames and arrays. An exchange
+by ordinary tasks on two levels would need 65,000 of them for 1,000 inputs and outputs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fitplug_dask.exchange.worker_depots import (
 from fitplug_dask.workers.cluster import ClusterRunner
 
 _MOST_PASSES = 50
-"""How often lost pieces are made again; each time a worker was lost."""
+"""The most passes of splitting and gathering; each one after the first follows a lost worker."""
 
 _CLOSING_SECONDS = 5
 _STAYS_SECONDS = 1
@@ -36,7 +36,7 @@ _FAN_IN = 4
 
 
 class ClusterExchange:
-    """One exchange, as the client knows it."""
+    """One exchange, as the client runs it."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class ClusterExchange:
         runner: ClusterRunner,
         add_weight: Callable[[int], None],
     ) -> None:
-        """Ask nothing yet.
+        """Prepare the exchange; `run` submits its tasks.
 
         Args:
             plan: The exchange.
             inputs: The inputs.
-            groups: The outputs that are gathered by one task.
-            weights: How much the task of each input, and that of each group, adds to the progress.
-            runner: What runs the tasks.
-            add_weight: Called with the weight of a task when it has ended for the first time.
+            groups: The outputs that each task gathers.
+            weights: How much the task of each input, and of each group, adds to the progress.
+            runner: Runs the tasks.
+            add_weight: Called with the weight of a task when it ends for the first time.
         """
         self._plan, self._inputs, self._groups, self._runner = plan, inputs, groups, runner
         self._split_weights, self._gather_weights = map(list, weights)
@@ -65,9 +65,9 @@ class ClusterExchange:
         self._lost: frozenset[str] = frozenset()
         """The depots that some worker could not read."""
         self._stays: dict[str, Any] = {}
-        """The tasks that keep workers with pieces, by their addresses."""
+        """The tasks that keep workers with pieces alive, by the address of the worker."""
         self._gathered: dict[int, Any] = {}
-        """The result of each group; its future, where results are added up."""
+        """The result of each group, or its future if results are added up."""
 
     def run(self) -> list[Any]:
         """Split and gather until no pieces are missing.
@@ -76,7 +76,7 @@ class ClusterExchange:
             The result of each group; added results are a list of one.
 
         Raises:
-            FitplugError: The first Fault, or the workers fail.
+            FitplugError: A task returned a Fault, or the workers fail.
         """
         try:
             self._shared_plan = self._runner.share(self._plan, self._plan.lease)
@@ -90,11 +90,11 @@ class ClusterExchange:
                     i: one for i, one in self._deposits.items() if one.depot not in self._lost
                 }
         finally:
-            # Those that do not answer will find out.
+            # Workers that do not answer will notice that the lease has ended.
             self._runner.run_at_once(drop_depot, self._plan.name, seconds=_CLOSING_SECONDS)
             end = time.monotonic() + _STAYS_SECONDS
             while not all(stay.done() for stay in self._stays.values()) and time.monotonic() < end:
-                time.sleep(0.01)  # or Dask would log that they were cancelled
+                time.sleep(0.01)  # otherwise Dask would log that the tasks were cancelled
             self._gathered.clear()
             self._stays.clear()
             self._shared_plan = None
@@ -104,7 +104,7 @@ class ClusterExchange:
         )
 
     def _split_inputs(self) -> None:
-        """Split the inputs whose pieces no worker has."""
+        """Split all inputs whose pieces are not on any worker."""
         deposits = self._deposits
         while True:
             there = self._runner.list_addresses()
@@ -127,17 +127,17 @@ class ClusterExchange:
                 self._report(self._split_weights, lost[number])
 
     def _keep_worker(self, address: str) -> None:
-        """Keep a worker that has pieces: a cluster that scales down ends workers without tasks."""
+        """Keep a worker with pieces busy: a cluster that scales down ends workers without tasks."""
         if address not in self._stays:
             self._stays[address] = self._runner.submit(
                 "keep-pieces", stay_on_worker, self._shared_plan, worker=address, priority=1
             )
 
     def _gather_groups(self) -> list[Any] | Missing:
-        """Return the results of all groups, or their sum, or what they miss.
+        """Return the results of all groups, or their sum, or what is missing.
 
-        Results that are added up stay on the workers until then. Those of a worker that is lost
-        meanwhile are gathered again, from pieces that may be lost, too.
+        Results to be added up stay on the workers until then. If a worker is lost in the meantime,
+        its results are gathered again, from pieces that may have been lost as well.
         """
         submit, groups = self._runner.submit, range(len(self._groups))
         manifest = self._runner.share(Manifest.create(self._list_deposits()))
@@ -177,19 +177,19 @@ class ClusterExchange:
         return [self._deposits[i] for i in range(len(self._inputs))]
 
     def _report(self, weights: list[int], number: int) -> None:
-        """Report the weight of a task when it ends for the first time."""
+        """Report a task's weight when it ends for the first time."""
         weight, weights[number] = weights[number], 0
         if weight:
             self._add_weight(weight)
 
 
 def find_missing(result: Any) -> Missing | None:
-    """Return what a group misses, or None. Watching a task then moves no result."""
+    """Return what a group is missing, or None, so that its result itself stays on the worker."""
     return result if isinstance(result, Missing) else None
 
 
 def add_results(add: Add | None, *terms: Any) -> Any:
-    """Add the results of groups, or return what they miss."""
+    """Add the results of groups, or return what they are missing."""
     missing = [term for term in terms if isinstance(term, Missing)]
     if missing:
         return Missing(frozenset[str]().union(*(one.depots for one in missing)))

@@ -1,8 +1,8 @@
-"""Depot: the pieces that one process keeps until they are gathered, in memory and then on disk.
+"""Depot: one process's store of pieces until they are gathered, in memory and then on disk.
 
-Pieces in memory take a bounded number of bytes. Beyond that all of them are written to a file, the
-pieces of each output together, so that an output is gathered by few long reads. The file ends with
-the process, and is encrypted if the pieces are confidential.
+When the pieces in memory exceed a limit, all of them are written to a file, ordered by output, so
+that gathering an output takes few long reads. The file is gone when the process ends, and is
+encrypted if the pieces are confidential.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _PLAIN, _PICKLED = b"\0", b"\1"
 def pack_pieces(pieces: Mapping[int, Any], outputs: int) -> tuple[memoryview, Ends]:
     """Pack the pieces of one input.
 
-    A piece of bytes stays as it is, so that large ones cost one copy; any other object is pickled.
+    Pieces of bytes are packed as they are, so that large ones are copied only once; all other
+    objects are pickled.
 
     Args:
         pieces: The pieces by the number of their output.
@@ -39,7 +40,7 @@ def pack_pieces(pieces: Mapping[int, Any], outputs: int) -> tuple[memoryview, En
 
     Returns:
         The packed pieces in the order of the outputs, and where they begin and end (outputs + 1,).
-        A piece that is missing takes no bytes; one that is empty takes one.
+        A missing piece takes no bytes; an empty one takes one byte.
     """
     stretches: list[Any] = []
     lengths = np.zeros(outputs, dtype=np.int64)
@@ -54,16 +55,16 @@ def pack_pieces(pieces: Mapping[int, Any], outputs: int) -> tuple[memoryview, En
 
 
 def unpack_piece(packed: memoryview) -> Any:
-    """Return a piece: a memoryview of a piece of bytes, or the object that was pickled."""
+    """Unpack a piece: return a memoryview if it was bytes, and otherwise the pickled object."""
     return packed[1:] if packed[:1] == _PLAIN else pickle.loads(packed[1:])
 
 
 class Place(NamedTuple):
-    """Where a message is in the file.
+    """The place of a message in the file.
 
     Attributes:
         position: Where it begins.
-        size: The bytes that it takes.
+        size: Its size in bytes.
     """
 
     position: int
@@ -73,17 +74,17 @@ class Place(NamedTuple):
 class SpillFile:
     """A file without a name, which is gone when the process ends, however it ends.
 
-    Only its owner may read it. What is confidential is written under a key that is drawn for this
-    file and lives in memory only. The file is closed when nothing refers to it any more, so that
-    nobody who still reads finds another file under its descriptor.
+    Only its owner may read it. Confidential data are encrypted under a key that is drawn for this
+    file and exists only in memory. The file is closed only when nothing refers to it any more, so
+    that its descriptor cannot mean another file while a thread still reads.
     """
 
     def __init__(self, folder: str | None, confidential: bool) -> None:
         """Open an empty file.
 
         Args:
-            folder: The folder whose disk holds it; None for that of temporary files.
-            confidential: Whether it is encrypted.
+            folder: The folder on whose disk the file is; None for the folder of temporary files.
+            confidential: Whether the file is encrypted.
 
         Raises:
             OSError: No file can be written there.
@@ -105,10 +106,10 @@ class SpillFile:
 
         Args:
             message: The message.
-            context: What names the message, so that no other can be read in its place.
+            context: A name of the message, so that no other message can be read in its place.
 
         Raises:
-            OSError: The file cannot be written, for instance as the disk is full.
+            OSError: The file cannot be written, for instance because the disk is full.
             EncryptionMissingError: The package cryptography is not installed.
         """
         start, blocks = self.size, iter([message])
@@ -162,7 +163,7 @@ class SpillFile:
 
 
 Stretches: TypeAlias = list[tuple[int, memoryview]]
-"""Packed pieces of one output, each with the number of its deposit."""
+"""The packed pieces of one output, each with the number of its deposit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,11 +193,11 @@ class _Generation:
 
 
 class Depot:
-    """The pieces that one process keeps of one exchange. They are confidential.
+    """One process's pieces of one exchange. They are confidential.
 
     Attributes:
-        name: What distinguishes this depot from all others, also from those of earlier processes.
-        dropped: Set when nobody will read it any more.
+        name: A unique name, also among the depots of earlier processes.
+        dropped: Set when nobody will read the depot any more.
     """
 
     def __init__(self, outputs: int, memory: int, folder: str | None, confidential: bool) -> None:
@@ -205,7 +206,7 @@ class Depot:
         Args:
             outputs: The number of outputs.
             memory: The most bytes of pieces in memory.
-            folder: Where a file may be written; None for where this process keeps temporary files.
+            folder: Where a file may be written; None for this process's folder of temporary files.
             confidential: Whether the file is encrypted.
         """
         self.name = uuid4().hex
@@ -228,7 +229,7 @@ class Depot:
         return 0 if self._file is None else self._file.size
 
     def deposit(self, pieces: Mapping[int, Any]) -> int:
-        """Keep the pieces of one input, all or none of them.
+        """Store the pieces of one input, all or none of them.
 
         Returns:
             The number of the deposit.
@@ -238,7 +239,7 @@ class Depot:
             EncryptionMissingError: The file would be confidential and cannot be encrypted.
         """
         packed, ends = pack_pieces(pieces, self._outputs)
-        with self._lock:  # whoever deposits waits until the pieces before are written
+        with self._lock:  # other threads wait until earlier pieces are written
             if self._in_memory and self._bytes_in_memory + packed.nbytes > self._memory:
                 self._spill()
             number = self._deposits
@@ -288,5 +289,5 @@ class Depot:
 
 
 def _name(output: int) -> bytes:
-    """Return the context of the pieces of an output, so that no other output is read as it."""
+    """Return the encryption context of an output, so that no other can be read in its place."""
     return output.to_bytes(8, "big")

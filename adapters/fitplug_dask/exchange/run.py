@@ -1,4 +1,4 @@
-"""Run: an exchange from its inputs to its results, on threads or on a cluster."""
+"""Run: running an exchange on threads or on a cluster, from its inputs to its results."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from fitplug_dask.workers import Runner, open_runner, read_timeout
 Gather: TypeAlias = Callable[[Any, int, Mapping[int, Any]], Any]
 
 MEMORY_SHARE = 0.2
-"""The fraction of the memory of a process that pieces may take, and tasks together may take.
+"""The fraction of a process's memory that pieces may take, and that all its tasks may take.
 
-Both together stay well below where a worker pauses (80%).
+Both together stay well below the 80% at which a worker pauses.
 """
 
 _GROUPS_PER_THREAD = 3
 _GROUP_SIZE = 2**23
-"""Of more than so much that a task gathers, workers that come later get a part."""
+"""The most that one task gathers, in units of `sizes`, so that workers that join later get a share.
+"""
 
 _FAN_IN = 4
 
@@ -51,23 +52,23 @@ def run_exchange(
     sizes: Sequence[int] | None = None,
     report: Report | None = None,
 ) -> list[Any]:
-    """Bring together what all inputs have for each output.
+    """Split all inputs into pieces, and gather the pieces of each output.
 
-    An input is split once, and an output is gathered once, unless workers are lost; a piece is
-    never taken twice and never left out. Pieces are not changed: each is named by its input and
-    its output, and an output is gathered from the pieces of all inputs or not at all. Pieces stay
-    in the memory of the process that made them, up to a bound, and then in a file that ends with
-    the process. There is one task for each input and one for each output.
+    Each input is split once and each output is gathered once, unless workers are lost. No piece is
+    used twice or left out: it is named by its input and its output, and an output is gathered from
+    the pieces of all inputs or not at all. Pieces stay in the process that made them: in memory up
+    to a limit, and beyond it in a file that is gone when the process ends. There is one task for
+    each input and one for each output.
 
     Args:
-        exchange: What is brought together.
+        exchange: The exchange.
         gather: `gather(shared, output, pieces)` returns the result of an output, or a Fault.
-            `pieces` are those of all inputs by the number of their input, in this order; those of
+            `pieces` maps the number of each input, in ascending order, to its piece; pieces of
             bytes are memoryviews.
         inputs: The inputs; on a cluster they are pickled.
         client: A runner, a client of dask.distributed, or None for threads of this process.
-        sizes: What each input adds to the progress; 1 if None.
-        report: Called in this thread with the sizes of the tasks that have ended and of all;
+        sizes: How much each input adds to the progress; 1 if None.
+        report: Called in this thread with the sizes of the finished tasks and of all tasks;
             gathering counts as much as splitting.
 
     Returns:
@@ -93,17 +94,17 @@ def add_exchange(
     sizes: Sequence[int] | None = None,
     report: Report | None = None,
 ) -> Any:
-    """Bring together what all inputs have for each output, and return the sum of the results.
+    """Run an exchange as `run_exchange` does, and return the sum of the results.
 
-    A task gathers several outputs one after the other, and makes one result of them.
+    Each task gathers several outputs one after the other, and returns one result for all of them.
 
     Args:
-        exchange: What is brought together.
-        fold: `fold(shared, pieces of each output)` returns the result of some outputs, or a Fault.
-            The pieces of an output are those that `gather` of `run_exchange` takes; an iterator
-            gives them output by output, each when it is asked for.
-        add: `add(*results)` adds results in any order, or returns a Fault. It may not change them.
-        inputs: The inputs, as `run_exchange` takes them; so are the other arguments.
+        exchange: The exchange.
+        fold: `fold(shared, gathered)` returns the result of several outputs, or a Fault. `gathered`
+            is an iterator over the outputs, each with its pieces as `gather` of `run_exchange`
+            gets them. An output is gathered only when the iterator reaches it.
+        add: `add(*results)` adds results in any order, or returns a Fault. It must not change them.
+        inputs: The inputs. This and all other arguments are those of `run_exchange`.
         client: The client.
         sizes: The sizes of the inputs.
         report: The report.
@@ -129,7 +130,7 @@ def _run(
     runner: Runner,
     report: Report | None,
 ) -> list[Any]:
-    """Run an exchange whose outputs are gathered in groups; added results are a list of one."""
+    """Run an exchange; return one result for each group of outputs, or a list of their sum."""
     plan = replace(
         exchange,
         memory=min(measure_memory(runner), exchange.memory),
@@ -142,7 +143,7 @@ def _run(
     weights = sizes, [end - start for start, end in itertools.pairwise(ends)]
     if runner.client is None:
         return _run_on_threads(plan, inputs, groups, weights, runner, add_weight)
-    from fitplug_dask.exchange.cluster import ClusterExchange  # these need distributed
+    from fitplug_dask.exchange.cluster import ClusterExchange  # both need distributed
     from fitplug_dask.workers.cluster import ClusterRunner
 
     assert isinstance(runner, ClusterRunner)

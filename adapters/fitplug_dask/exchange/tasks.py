@@ -1,4 +1,4 @@
-"""Tasks: what an exchange does with one input and with some outputs, wherever it runs."""
+"""Tasks: splitting one input and gathering some outputs, on threads and on workers."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _NO_DISK = Fault(
 
 @dataclass(frozen=True)
 class Missing:
-    """That an output was not gathered, as the pieces of some depots are lost.
+    """The result of a task that could not gather an output because pieces were lost.
 
     Attributes:
-        depots: The names of the depots.
+        depots: The names of the depots whose pieces were lost.
     """
 
     depots: frozenset[str]
 
 
 class _MissingError(Exception):
-    """Ends a task that cannot have all pieces."""
+    """Ends a task that cannot get all pieces."""
 
     def __init__(self, missing: Missing) -> None:
         super().__init__()
@@ -53,22 +53,23 @@ class _MissingError(Exception):
 
 @dataclass(frozen=True, repr=False)
 class Exchange:
-    """What is brought together, and how. It is confidential, and so is its repr.
+    """The functions and settings of an exchange. It is confidential, and its repr hides its data.
 
     Attributes:
         split: `split(shared, input)` returns the pieces of an input by the number of their output,
-            or a Fault. An output without a piece gets none of this input. Pieces of bytes (also
-            bytearray and memoryview) are passed on as they are; others are pickled.
+            or a Fault. An output may have no piece of an input. Pieces of bytes (also bytearray and
+            memoryview) are passed on as they are; others are pickled.
         outputs: The number of outputs, at least 1.
-        shared: What all tasks take; each worker gets it once.
-        confidential: Whether what is written to a disk is encrypted, under a key that exists only
-            in the memory of the process that writes.
-        memory: The most bytes of pieces that one process holds in memory; a share of the memory of
-            the workers if that is less.
-        fold: Makes a result of the pieces of some outputs. This and the rest are set when it runs.
-        add: Adds results; None if each is returned.
-        name: What distinguishes this run from all others.
-        timeout: How many seconds a worker waits for the pieces of another one.
+        shared: An argument of all tasks, which each worker receives once.
+        confidential: Whether files are encrypted, under a key that exists only in the memory of the
+            process that writes.
+        memory: The most bytes of pieces that one process keeps in memory, but at most a share of
+            the workers' memory.
+        fold: Makes one result from the pieces of some outputs. `run_exchange` and `add_exchange`
+            set this and all that follow.
+        add: Adds results; None if each result is returned.
+        name: A unique name of this run.
+        timeout: How many seconds a worker waits for pieces from another one.
     """
 
     split: Split
@@ -86,19 +87,19 @@ class Exchange:
 
     @property
     def lease(self) -> str:
-        """The key of the task that holds it: the exchange lasts as long as its result."""
+        """The key of the shared plan's task: pieces are kept as long as the scheduler knows it."""
         return f"fitplug-exchange-job-{self.name}"
 
     def open_depot(self, folder: str | None) -> Depot:
-        """Open a depot for the pieces that one process makes."""
+        """Open a depot for the pieces of one process."""
         return Depot(self.outputs, self.memory, folder, self.confidential)
 
 
 def split_into_depot(plan: Exchange, given: Any, depot: Depot) -> int | Fault:
-    """Make the pieces of an input and keep them.
+    """Split an input and store its pieces.
 
     Returns:
-        The number of the deposit.
+        The number of the deposit, or a Fault.
     """
     try:
         pieces = plan.split(plan.shared, given)
@@ -109,12 +110,12 @@ def split_into_depot(plan: Exchange, given: Any, depot: Depot) -> int | Fault:
         return _NO_ENCRYPTION
     except OSError:
         return _NO_DISK
-    except Exception as error:  # its words may quote rows, and a worker would log them
+    except Exception as error:  # its message may quote rows, and a worker would log it
         return describe_failure(error)
 
 
 def gather_outputs(plan: Exchange, outputs: Sequence[int], fetch: Fetch) -> Any:
-    """Return the result of some outputs, or Missing or a Fault."""
+    """Return the result of some outputs, Missing or a Fault."""
 
     def unpack_outputs() -> Iterator[tuple[int, Mapping[int, Any]]]:
         for output in outputs:
@@ -137,14 +138,14 @@ def gather_outputs(plan: Exchange, outputs: Sequence[int], fetch: Fetch) -> Any:
 
 
 def describe_failure(error: Exception) -> Fault:
-    """Return a Fault that names the type of an error and quotes nothing of it, unless it may."""
+    """Return a Fault that quotes fitplug's own errors, and names only the type of any other."""
     if isinstance(error, FitplugError):
         return Fault(str(error), of_data=isinstance(error, DataError))
     return Fault(f"the exchange of rows failed ({type(error).__name__})", of_data=False)
 
 
 def group_outputs(outputs: int, groups: int) -> list[range]:
-    """Cut the outputs into at most so many groups of about equally many neighbours."""
+    """Cut the outputs into at most `groups` ranges of about the same length."""
     count = min(outputs, groups)
     cuts = [outputs * i // count for i in range(count + 1)]
     return [range(start, end) for start, end in itertools.pairwise(cuts)]

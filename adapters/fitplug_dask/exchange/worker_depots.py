@@ -1,12 +1,12 @@
 """Worker depots: the pieces on the workers of a cluster, and how one worker fetches from another.
 
-Pieces are no results of Dask's tasks: a worker would write these to its disk as they are. They
-stay in a depot of the worker that made them, and travel from there straight to the worker that
-gathers them. A depot ends with its exchange: when the client has ended it, or when the scheduler
-does not know the exchange any more, for instance as the client is gone.
+Pieces are not the results of Dask tasks, because a worker may write results to disk unencrypted.
+They stay in a depot of the worker that made them, and go from there straight to the worker that
+gathers them. A depot ends with its exchange: when the client ends it, or when the scheduler no
+longer knows the exchange, for instance because the client is gone.
 
-A worker that does not give its pieces within the time that the client waits for any answer
-(`fitplug.timeout`) is a lost one: its pieces are made again, elsewhere or in a new depot there.
+A worker that does not send its pieces within `fitplug.timeout`, the time that the client waits for
+any answer, counts as lost: its pieces are made again, elsewhere or in a new depot there.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _ENDED = Fault("the exchange has ended", of_data=False)
 
 _depots: WeakKeyDictionary[Any, dict[str, Depot]] = WeakKeyDictionary()
 _lost: set[str] = set()
-"""The depots of other workers that did not answer, so that no other task waits for them."""
+"""The depots of other workers that did not answer, so that no further task waits for them."""
 _ended: set[str] = set()
-"""The exchanges that the client has ended: a task that still runs keeps no pieces of one."""
+"""The exchanges that the client has ended: tasks that still run store no pieces for them."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Deposit:
-    """Where the pieces of an input are.
+    """The location of the pieces of one input.
 
     Attributes:
         address: The address of the worker.
@@ -61,10 +61,11 @@ class Deposit:
 
 @dataclass(frozen=True, repr=False)
 class Manifest:
-    """Where the pieces of all inputs are.
+    """The locations of the pieces of all inputs.
 
     Attributes:
-        inputs: The number of the input of each deposit, by the worker's address and its depot.
+        inputs: By the address of the worker and the name of its depot: the number of the input of
+            each deposit.
     """
 
     inputs: Mapping[tuple[str, str], Mapping[int, int]]
@@ -79,12 +80,12 @@ class Manifest:
 
 
 def split_on_worker(plan: Exchange, given: Any, lost: frozenset[str]) -> Deposit | Fault:
-    """Make the pieces of an input and keep them on this worker.
+    """Split an input and store its pieces on this worker.
 
     Args:
         plan: The exchange.
         given: The input.
-        lost: The depots that other workers do not read any more; nothing is added to these.
+        lost: The depots that other workers no longer read; nothing is added to them.
     """
     from distributed import get_worker
 
@@ -97,14 +98,14 @@ def split_on_worker(plan: Exchange, given: Any, lost: frozenset[str]) -> Deposit
 
 
 def gather_on_worker(plan: Exchange, manifest: Manifest, outputs: Sequence[int]) -> Any:
-    """Make the results of some outputs, as `gather_outputs` does, from the pieces of all workers.
+    """Gather some outputs, as `gather_outputs` does, from the pieces of all workers.
 
-    The pieces of all inputs are there, or nothing is gathered.
+    An output is gathered only if the pieces of all inputs are available.
     """
     from distributed import get_worker
 
     worker = get_worker()
-    # The reading ends in this time, unless the event loop of this worker hangs.
+    # Fetching takes at most this long, unless the event loop of this worker hangs.
     seconds = plan.timeout * (1 + math.ceil(len(manifest.inputs) / _AT_ONCE))
 
     def fetch(output: int) -> Mapping[int, memoryview] | Missing:
@@ -121,7 +122,7 @@ def gather_on_worker(plan: Exchange, manifest: Manifest, outputs: Sequence[int])
 
 
 def stay_on_worker(plan: Exchange) -> None:
-    """Be a task of this worker, beside its threads, as long as it has pieces of an exchange."""
+    """Run while this worker has pieces of an exchange, without occupying one of its threads."""
     from distributed import get_worker, secede
 
     worker = get_worker()
@@ -132,7 +133,7 @@ def stay_on_worker(plan: Exchange) -> None:
 
 
 def drop_depot(exchange: str, dask_worker: Any) -> None:
-    """Forget the pieces that a worker keeps of an exchange, and keep no more of them."""
+    """Delete a worker's pieces of an exchange, and store no more of them."""
     with _lock:
         _ended.add(exchange)
         _forget(_depots.get(dask_worker, {}), exchange)
@@ -141,7 +142,7 @@ def drop_depot(exchange: str, dask_worker: Any) -> None:
 def _open_depot(worker: Any, plan: Exchange, lost: frozenset[str]) -> Depot | None:
     """Return the depot of an exchange on this worker, or None if the exchange has ended.
 
-    A depot is opened if there is none, or if that which is there is lost to others.
+    A new depot is opened if there is none, or if other workers have given up the existing one.
     """
     with _lock:
         if plan.name in _ended:
@@ -160,7 +161,7 @@ def _open_depot(worker: Any, plan: Exchange, lost: frozenset[str]) -> Depot | No
 
 
 async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: Exchange) -> None:
-    """Forget an exchange when the scheduler has forgotten it, or nobody looks any more."""
+    """Delete an exchange's pieces when the scheduler no longer knows it, or this task ends."""
     end = time.monotonic() + _LEASE_SECONDS
     try:
         while plan.name in depots and _compat.is_running(worker):
@@ -171,7 +172,7 @@ async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: Exchange)
                     known = await asyncio.wait_for(
                         _compat.knows_key(worker, plan.lease), plan.timeout
                     )
-                except Exception:  # the scheduler is away; if it stays away, so will this worker
+                except Exception:  # the scheduler is away; if it stays away, this worker ends
                     continue
                 if not known:
                     return
@@ -180,14 +181,14 @@ async def _end_with_lease(worker: Any, depots: dict[str, Depot], plan: Exchange)
 
 
 def _forget(depots: dict[str, Depot], exchange: str) -> None:
-    """Forget the pieces of an exchange."""
+    """Delete the pieces of an exchange."""
     depot = depots.pop(exchange, None)
     if depot is not None:
         depot.dropped.set()
 
 
 def _make_reader(depots: Mapping[str, Depot]) -> Any:
-    """Return the operation by which other workers read the pieces of this one."""
+    """Return the operation with which other workers read pieces of this one."""
 
     async def read_pieces(exchange: str, depot: str, output: int) -> dict[str, Any] | None:
         stretches = await _read(depots, exchange, depot, output)
@@ -211,7 +212,7 @@ async def _read(
         return None
     try:
         return await asyncio.to_thread(local.collect, output)
-    except Exception:  # a disk that fails has lost the pieces, which are made again elsewhere
+    except Exception:  # if the disk fails, the pieces are lost and made again elsewhere
         return None
 
 
@@ -243,7 +244,7 @@ async def _fetch_output(
         if stretches is None:
             lost.add(place[1])
         else:
-            # No task's result names the other deposits: their tasks ran again.
+            # Other deposits come from tasks that Dask ran again, so no result names them.
             pieces.update((inputs[n], packed) for n, packed in stretches if n in inputs)
     return Missing(frozenset(lost)) if lost else pieces
 
@@ -259,7 +260,7 @@ async def _fetch_from(
         try:
             answer = await _ask(worker, address, what)
             break
-        except Exception:  # a connection that is lost is not yet a worker that is lost
+        except Exception:  # a lost connection does not mean a lost worker
             await asyncio.sleep(0.2 * 4**attempt)
     else:
         answer = None
@@ -274,10 +275,10 @@ async def _fetch_from(
 
 
 async def _ask(worker: Any, address: str, what: dict[str, Any]) -> dict[str, Any] | None:
-    """Ask another worker for pieces. Return None when that worker is lost.
+    """Ask another worker for pieces. Return None if that worker is lost.
 
-    A connection to a worker that has ended is tried for half a minute, and one to a machine that
-    has stopped may never end. The scheduler knows earlier which workers are lost.
+    Connecting to a worker that has ended takes half a minute to fail, and a connection to a machine
+    that has stopped may hang forever. The scheduler knows sooner which workers are lost.
     """
     asking = asyncio.ensure_future(_compat.call_worker(worker, address, _OPERATION, what))
     try:

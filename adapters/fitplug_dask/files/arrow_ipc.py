@@ -1,6 +1,6 @@
 """Arrow IPC: the header and the record batches of Arrow files and streams.
 
-What PyArrow raises may quote values: callers drop it.
+PyArrow's errors may quote values, so callers do not pass them on.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def read_arrow_header(location: Location, state: State) -> Header:
         reader = pa.ipc.open_file(source)
         batches = reader.num_record_batches
         records = pd.IpcFileFormat().make_fragment(source).count_rows()
-    # Which batch holds how many rows is known only when it is read.
+    # How many rows each batch has is known only when it is read.
     rows = (max(1, records // batches),) * batches if batches else ()
     return Header(reader.schema, rows, False, records)
 
 
 def _read_stream_header(source: Any, size: int) -> Header:
-    """Return the header of a stream, whose end is checked."""
+    """Return the header of a stream, and check that the stream has an end."""
     source.seek(size - len(END_OF_STREAM))
     if source.read() != END_OF_STREAM:
         raise DamagedFileError("has no end-of-stream mark, so it may be truncated. Write it again.")
@@ -66,14 +66,14 @@ def open_arrow_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
             return
         names = pa.ipc.open_file(source).schema.names
         fields = [names.index(name) for name in file.columns]
-        # With no field named, all are read; one is enough to count the rows.
+        # Without included fields, all would be read; one is enough to count the rows.
         options = pa.ipc.IpcReadOptions(included_fields=fields or [0], use_threads=False)
         reader = pa.ipc.open_file(source, options=options)
         yield lambda row_group, rows: validate_batch(reader.get_batch(row_group), file, rows)
 
 
 def _open_source(location: Location, state: State) -> Any:
-    """Open an Arrow file; mapped into memory, a truncated one would end the process."""
+    """Open an Arrow file unmapped: a mapped file that is truncated may crash the process."""
     if location.options is None:
         return pa.OSFile(location.path)
     return pa.PythonFile(location.open(sequential=False, state=state), mode="r")
@@ -94,9 +94,9 @@ def _read_stream(source: Any, file: CheckedFile, rows: int) -> Batches:
 
 
 def validate_batch(batch: Any, file: CheckedFile, rows: int) -> Batches:
-    """Yield slices of a batch after a check that its offsets and indices lie in its buffers.
+    """Check that the offsets and indices of a batch lie in its buffers, and yield its slices.
 
-    Arrow does not check this when it reads a batch.
+    Arrow does not check them when it reads a batch.
     """
     columns = [validate_column(batch.column(name)) for name in file.columns]
     for start in range(0, batch.num_rows, rows):
@@ -109,10 +109,10 @@ def validate_column(column: Any) -> Any:
     column.validate()
     if pt.is_dictionary(column.type):
         entries = validate_column(column.dictionary)
-        # `safe` looks at the indices.
+        # `safe` checks the indices.
         return pa.DictionaryArray.from_arrays(column.indices, entries, safe=True)
     raw = _BYTES_OF_TEXT.get(column.type)
-    if raw is not None:  # text that is not UTF-8 is no damage
+    if raw is not None:  # text that is not UTF-8 does not count as damage
         column = column.cast(raw)
     column.validate(full=True)
     return column
@@ -126,7 +126,7 @@ _BYTES_OF_TEXT = {
 
 
 def _make_batch(columns: list[Any], names: tuple[str, ...], rows: int) -> Any:
-    """Return a batch of these columns, or of one column without a name if there are none."""
+    """Make a batch of these columns, or of one column without a name if there are none."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, names=list(names))
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""])

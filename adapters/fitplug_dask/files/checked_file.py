@@ -1,8 +1,8 @@
-"""Checked file: one file of the snapshot, its header, and how its batches become columns.
+"""Checked file: one file of the snapshot, its header, and how its batches are adapted.
 
-Most files need no adaptation. A file of a lake may hold a column under another name, and rows that
-are deleted; a column may hold decimals for integers; and the value that a folder's name gives may
-also be stored in each row.
+Most files need no adaptation. But a file of a lakehouse table may have a column under another name,
+or deleted rows; a column of integers may be stored as decimals; and the value given by a folder
+name may also be stored in each row.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _ROW_BYTES = 32  # a guess, for files that do not say how many rows they hold
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about itself.
+    """The schema and the row groups of a file.
 
-    A row group is what can be read independently of the other rows: a row group of Parquet, a
-    record batch of an Arrow file, an entire Arrow stream, or an entire CSV file.
+    A row group is a part that can be read on its own: a row group of Parquet, a record batch of an
+    Arrow file, an entire Arrow stream, or an entire CSV file.
 
     Attributes:
-        schema: The names and Arrow types of all columns. All columns of CSV are binary, as their
-            text is typed by the domain.
-        rows: The rows of each row group; guesses of at least 1 unless `exact`.
+        schema: The names and Arrow types of all columns. All columns of CSV are binary, because the
+            domain decides the type of their text.
+        rows: The number of rows of each row group; guesses of at least 1 unless `exact`.
         exact: Whether `rows` are exact.
-        records: The rows of the file, None if only reading the file can count them.
-        footer: The footer of a Parquet file in a store, if tasks take it along.
+        records: The number of rows of the file; None if it is known only after reading the file.
+        footer: The footer of a Parquet file in a store, if it travels with the tasks.
         unchecked: Whether the types of the columns are known only when rows are read. The schema
-            then has the names, or is None if these are not known either.
-        forms: The forms that the text of a column has, for columns of CSV whose first values all
-            have some that some attributes do not read; see `find_forms`.
+            then has only the names, or is None if these are not known either.
+        forms: By CSV column, the forms that its first values share and that some attributes cannot
+            read; see `find_forms`.
     """
 
     schema: Any
@@ -68,13 +68,13 @@ class Header:
 
 @dataclass(frozen=True)
 class ColumnRules:
-    """How columns are read that no type alone says how to read.
+    """The caller's rules for reading columns, beyond what their types determine.
 
     Attributes:
         zone: The time zone in which times with a zone are read as days; None refuses them.
         missing: For columns that a file may lack, the value that all of its rows then have; None
             is null.
-        columns: The columns of attributes that have another name in the files.
+        columns: By attribute, the name of its column in the files, where the two differ.
     """
 
     zone: str | None = None
@@ -86,13 +86,13 @@ PLAIN_RULES = ColumnRules()
 
 
 class DamagedFileError(Exception):
-    """A fault of a file, in words that quote nothing of its content."""
+    """A fault of a file. The message quotes nothing of the file's content."""
 
 
 def guess_rows(size: int) -> int:
-    """Return a guess of the rows of a file of `size` bytes, at least 1.
+    """Guess the number of rows of a file of `size` bytes, at least 1.
 
-    Partitions and progress use it where no footer says how many rows there are.
+    Partitions and progress use the guess where no footer gives the number.
     """
     return max(1, size // _ROW_BYTES)
 
@@ -102,8 +102,8 @@ def find_stored_column(schema: Any, column: StoredColumn) -> str | None:
 
     Args:
         schema: The Arrow schema of the file.
-        column: What the table says of the column. If the file numbers its columns, its number
-            decides, as columns may be renamed.
+        column: The column as the table describes it. If the file numbers its columns, the number
+            decides, because columns may be renamed.
     """
     if column.field_id is not None and not lacks_numbers(schema):
         for field in schema:
@@ -115,37 +115,37 @@ def find_stored_column(schema: Any, column: StoredColumn) -> str | None:
 
 
 def lacks_numbers(schema: Any) -> bool:
-    """Return whether a file numbers none of its columns."""
+    """Return whether none of a file's columns has a number."""
     return all(_read_field_id(field) is None for field in schema)
 
 
 def _read_field_id(field: Any) -> int | None:
-    """Return the number of a column in the footer, if the file numbers its columns."""
+    """Return the number that the footer gives a column, or None."""
     field_id = (field.metadata or {}).get(_FIELD_ID)
     return None if field_id is None or not field_id.lstrip(b"-").isdigit() else int(field_id)
 
 
 Adapt: TypeAlias = Callable[[Any, int], Any]
-"""From a batch (n,) and the position of its first row in the file to the batch to count."""
+"""Maps a batch (n,) and the position of its first row in the file to the batch to count."""
 
 Batches: TypeAlias = Iterator[Any]
 """Arrow record batches that hold at least the columns wanted."""
 
 ReadRowGroup: TypeAlias = Callable[[int, int], Batches]
-"""From the number of a row group and the largest number of rows of a batch to its batches."""
+"""Maps the number of a row group and the largest number of rows of a batch to the batches."""
 
 
 @dataclass(frozen=True)
 class RepeatedKey:
     """A key of a folder that the files also hold as a column.
 
-    The folder's value is that of all rows. Rows whose own value is another contradict it, and are
-    in no table: no error may tell that there are any.
+    The folder's value applies to all rows. Rows whose own value differs contradict it and are left
+    out of all tables, without an error, because no error may reveal that there are such rows.
 
     Attributes:
         column: The name of the column in the file.
-        value_type: The type of the values, as the attribute or the filter has it.
-        text: The value that the folder's name spells; None is null.
+        value_type: The type of the values of the attribute or the filter.
+        text: The value in the folder's name; None is null.
     """
 
     column: str
@@ -155,20 +155,20 @@ class RepeatedKey:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How the batches of one file become columns as the count names and reads them.
+    """How the batches of one file become the columns that are counted.
 
     Attributes:
-        stored: The name of each column to count in the file.
-        value_types: The type of the values that each column is read as, where it is converted.
-        persons: For each column that identifies persons and is converted, what it holds, as
-            `classify_person_type` says; "" if it may hold text as well as integers.
+        stored: By column to count, its name in the file.
+        value_types: By converted column, the type of the values that it becomes.
+        persons: By converted column of person identifiers, what it holds (see
+            `classify_person_type`); "" if it may hold text or integers.
         weight: The column of weights, if its type is unchecked.
         zone: The time zone in which times with a zone are read as days.
         repeated: The keys of folders that the file also holds as columns.
-        filled: Integers that stand for a column which the file lacks, by its name.
+        filled: By column that the file lacks, the integer that all rows have instead.
         deleted: Which rows are deleted, for `unpack_rows`; None if there are none. CONFIDENTIAL.
         unchecked: Whether the types of the columns are known only when they are read.
-        missing: If they are: what stands for a column that is not there.
+        missing: If so: by column that may be missing, the value that all rows have instead.
     """
 
     stored: Mapping[str, str]
@@ -189,7 +189,7 @@ class Adaptation:
         return tuple(dict.fromkeys(names))
 
     def load(self) -> Adapt:
-        """Return what adapts a batch."""
+        """Return the function that adapts a batch."""
         bits = None if self.deleted is None else unpack_rows(self.deleted)
         return lambda batch, first: self._adapt(batch, first, bits)
 
@@ -239,7 +239,7 @@ class Adaptation:
         return read
 
     def _fill_column(self, name: str, rows: int) -> Any:
-        """Return what stands for a column that is not there."""
+        """Return the values (rows,) that stand for a missing column."""
         if name not in self.missing:
             raise DamagedFileError(
                 f"has no column {name!r}. Check the spelling, or give its value with missing=."
@@ -248,7 +248,7 @@ class Adaptation:
 
 
 def _find_agreeing(column: Any, key: RepeatedKey, zone: str | None) -> Any:
-    """Return whether each row (n,) of a repeated key holds the value of the folder."""
+    """Return whether each row (n,) of a repeated key agrees with the folder."""
     column = convert_values(column, key.value_type, zone)
     if key.text is None:
         return column.is_null().to_numpy(zero_copy_only=False)
@@ -256,7 +256,7 @@ def _find_agreeing(column: Any, key: RepeatedKey, zone: str | None) -> Any:
         column = column.dictionary_decode()
     value = parse_text(key.value_type, key.text)
     if is_text(column.type) and value is not None and key.value_type is not str:
-        # The text of CSV files: another spelling of the value is another text.
+        # The text of CSV files may write the same value in another way.
         texts = column.cast(pa.large_binary()).to_pylist()
         return np.array([t is not None and _parse(key.value_type, t) == value for t in texts], bool)
     if is_text(column.type):
@@ -286,25 +286,26 @@ def _make_scalar(value: Any, arrow_type: Any) -> Any:
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file as it was when the snapshot was taken.
+    """A file in the state of the snapshot.
 
     Attributes:
-        display_path: The path as it was given, for messages.
+        display_path: The path as the user gave it, for messages.
         location: Where the file is opened; a Location, unless another library reads it.
         format: The format of the file.
         size: The size in bytes.
-        stamp: What the file system or the store says about the content.
-        rows: The rows of each row group: by the footer if `exact`, else guesses above 0.
+        stamp: The version of the content, as the file system or the store gives it.
+        rows: The number of rows of each row group: from the footer if `exact`, otherwise guesses
+            of at least 1.
         exact: Whether `rows` are exact.
-        columns: The columns to read, which are those of attributes, filters, weights and persons.
+        columns: The columns to read: those of attributes, filters, weights and persons.
         dictionaries: The columns among them to read as dictionaries.
         folder_codes: Attributes and the codes that the file's folders give them.
-        records: The rows of the file, None if only reading the file can count them.
-        person_types: What each column that identifies persons holds; None if that is known only
-            when it is read.
-        left_out: Whether its folders say that no row of the file passes the filters.
-        adaptation: How its batches become the columns to count; None if they are these columns.
-        footer: The footer of a Parquet file in a store, None if it is read again. CONFIDENTIAL.
+        records: The number of rows of the file; None if it is known only after reading the file.
+        person_types: What each column of person identifiers holds; None if that is known only when
+            it is read.
+        left_out: Whether, by its folders, no row of the file passes the filters.
+        adaptation: How its batches become the columns to count; None if they need no adaptation.
+        footer: The footer of a Parquet file in a store; None if tasks read it again. CONFIDENTIAL.
     """
 
     display_path: str
@@ -329,19 +330,19 @@ class CheckedFile:
         return self.size, self.stamp
 
     def open(self, *, sequential: bool) -> Any:
-        """Open the file for reading bytes, as `Location.open`, in the state of the snapshot."""
+        """Open the file's bytes as `Location.open` does, in the state of the snapshot."""
         return self.location.open(sequential=sequential, state=self.state)
 
     def is_unchanged(self) -> bool:
         """Return whether the file is still the one of the snapshot.
 
         Raises:
-            Exception: Whatever the file system or the client of the store raises.
+            Exception: Any error of the file system or the client of the store.
         """
         return self.location.read_state() == self.state
 
     def name_stored(self) -> CheckedFile:
-        """Return the same file with the names that it has for the columns, to read them."""
+        """Return the same file with the names that its columns have in the file."""
         if self.adaptation is None:
             return self
         stored = self.adaptation.stored
@@ -350,11 +351,11 @@ class CheckedFile:
         return replace(self, columns=columns, dictionaries=names)
 
     def load_adaptation(self) -> Adapt | None:
-        """Return what makes the columns to count of a batch of the columns that are read.
+        """Return the function that turns each batch that is read into the columns to count.
 
         Returns:
-            What takes any batch and returns a compact one; None if the batches of a Parquet file
-            are these columns, which are compacted when they are joined.
+            A function from any batch to a compact one. None if the batches of a Parquet file need
+            no adaptation: they are compacted when they are joined.
         """
         if self.adaptation is None:
             compact = self.format is not Format.PARQUET

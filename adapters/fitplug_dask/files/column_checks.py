@@ -42,11 +42,12 @@ class WantedColumns:
         attributes: The attributes that are counted, by name.
         person: The columns that identify persons, if there are any.
         weight: The column of weights, if there is one.
-        filters: What rows must hold.
-        rules: How columns are read that no type alone says how to read.
-        checks: What was found for the last few headers of each folder, so that it is found once.
-        codes: By attribute or filter, the codes of the texts that folders' names give it; None for
-            text that spells no value.
+        filters: The values that rows must have.
+        rules: The caller's rules for reading columns.
+        checks: The results for the last few headers of each folder, so that they are not checked
+            again.
+        codes: By attribute or filter, the codes of its texts in folder names; None for text that is
+            not a value.
     """
 
     attributes: Mapping[str, Attribute]
@@ -62,7 +63,7 @@ class WantedColumns:
     )
 
     def encode_folders(self, files: Iterable[SourceFile]) -> None:
-        """Encode what the folders of all files give, at once, as each call takes long."""
+        """Encode the texts in the folder names of all files at once, since each call is slow."""
         texts: dict[str, dict[str | None, None]] = {}
         for key in {key for keys in {file.keys for file in files} for key in keys}:
             texts.setdefault(key.name, {})[key.value] = None
@@ -74,11 +75,11 @@ class WantedColumns:
 
 
 class _Wording(NamedTuple):
-    """How errors name what a column must agree with.
+    """How errors name the declaration that a column disagrees with.
 
     Attributes:
         expects: The subject and verb of the sentence about what is expected.
-        change: What the user may change.
+        change: The declaration that the user may change.
     """
 
     expects: str
@@ -93,13 +94,13 @@ _WEIGHTS = _Wording("weights are", "weight")
 def check_file(
     file: SourceFile, state: tuple[int, str], header: Header, wanted: WantedColumns
 ) -> CheckedFile:
-    """Check that a file has all that is counted.
+    """Check that a file has all columns that a count needs.
 
     Args:
         file: The file.
         state: Its size and stamp, from before its header was read.
         header: Its header.
-        wanted: What is counted.
+        wanted: The columns.
 
     Raises:
         DataError: It lacks a column, or a column has another type.
@@ -127,11 +128,11 @@ def check_file(
 
 
 def _check_columns_once(file: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
-    """Do as `_check_columns`, once for the files of one folder and schema."""
+    """Do as `_check_columns`, but only once for all files of one folder and schema."""
     if file.entry is not None or header.unchecked:
         return _check_columns(file, header, wanted)
     checks = wanted.checks.setdefault((file.keys, file.format), [])
-    # To hash a schema takes longer than to compare it with the few of a folder.
+    # Hashing a schema takes longer than comparing it with the few of a folder.
     for known, columns in checks:
         if known.schema.equals(header.schema) and known.forms == header.forms:
             return columns
@@ -142,7 +143,7 @@ def _check_columns_once(file: SourceFile, header: Header, wanted: WantedColumns)
 
 
 def _check_columns(file: SourceFile, header: Header, wanted: WantedColumns) -> dict[str, Any]:
-    """Check the columns of a file, and return the fields of its `CheckedFile` that tell of them."""
+    """Check the columns of a file, and return the fields of its `CheckedFile` about columns."""
     check = _ColumnCheck(file, header, wanted)
     for name, attribute in wanted.attributes.items():
         check.add_column(name, get_codec(attribute), _DOMAIN)
@@ -165,12 +166,12 @@ def _check_columns(file: SourceFile, header: Header, wanted: WantedColumns) -> d
 
 
 class _ColumnCheck:
-    """Looks up columns in one file, and collects how they are read.
+    """Looks up columns in one file, and collects how to read them.
 
     Attributes:
-        codes: What the file's folders say, or the values that stand for a missing column, by name.
+        codes: By name, the code that all rows have, from a folder or for a missing column.
         stored: The name of each column in the file.
-        filled: The weight that stands for a missing column.
+        filled: The weight of all rows, if the file lacks the column of weights.
     """
 
     def __init__(self, file: SourceFile, header: Header, wanted: WantedColumns) -> None:
@@ -209,7 +210,7 @@ class _ColumnCheck:
             self._add_stored(name, stored, WEIGHT, _WEIGHTS)
         elif name in self._rules.missing:
             self.filled[name] = self._rules.missing[name]
-        elif self._file.entry is not None:  # which lists the column, so that its rows are null
+        elif self._file.entry is not None:  # the table lists the column, so its rows are null
             self.filled[name] = None
         else:
             raise self._make_missing_error(name)
@@ -238,7 +239,7 @@ class _ColumnCheck:
         return person_type
 
     def list_dictionaries(self) -> tuple[str, ...]:
-        """List the columns of texts, which a reader of Parquet reads as dictionaries."""
+        """List the columns of text, which the Parquet reader reads as dictionaries."""
         if self._file.format is not Format.PARQUET:
             return ()
         return tuple(
@@ -248,7 +249,7 @@ class _ColumnCheck:
         )
 
     def make_adaptation(self, weight: str | None) -> Adaptation | None:
-        """Return how the batches of the file become the columns to count, if it says anything."""
+        """Return how the batches become the columns to count; None if they already are."""
         renamed = any(name != stored for name, stored in self.stored.items())
         said = (self._value_types, self._repeated, self.filled, self._persons)
         if not (renamed or any(said) or self._deleted is not None or self._header.unchecked):
@@ -340,7 +341,7 @@ class _ColumnCheck:
         return find_stored_column(self._schema, column)
 
     def _find_default(self, name: str, column: str, attribute: Encoder, wording: _Wording) -> int:
-        """Return the code that all rows of a file have that lacks a column."""
+        """Return the code that all rows have if the file lacks the column."""
         entry = self._file.entry
         if name in self._rules.missing:
             value = self._rules.missing[name]
@@ -355,7 +356,7 @@ class _ColumnCheck:
         raise self._make_missing_error(column)
 
     def _check_no_folder_key(self, name: str, subject: str) -> None:
-        """Raise DataError if a folder gives what must be a column."""
+        """Raise DataError if a folder key has the name of a column that files must have."""
         for key in self._file.keys:
             if key.name == name:
                 raise DataError(
@@ -373,7 +374,7 @@ class _ColumnCheck:
             )
         names = list(file.entry.columns) if file.entry is not None else self._schema.names
         known = {*names, *(key.name for key in file.keys)}
-        # The columns of a file made from a table without a header are named by a person's values.
+        # A file made from a table without a header has a person's values as column names.
         suggested = (
             suggest_nearest(name, sorted(known))
             if can_name_columns(names)
@@ -382,10 +383,11 @@ class _ColumnCheck:
         return DataError(f"{file.path} has no column {name!r}. {suggested}{advice}")
 
     def _suggest_header_name(self, name: str) -> str:
-        """Say what to do about a column that the first line of a text does not name.
+        """Return advice about a column that the first line of a CSV file does not name.
 
-        If the names were left out, that line is a person's and must not be quoted. It is a header
-        for certain if it has other columns of the count and no word that is no name.
+        If the file has no header, its first line is a person's record and must not be quoted. The
+        line is certainly a header if it names other columns of the count, and all its words can be
+        names.
         """
         names = list(self._schema.names)
         if separator := find_separator(names):
@@ -403,7 +405,7 @@ class _ColumnCheck:
 def _check_folder_code(
     code: int | None, key: FolderKey, attribute: Encoder, wording: _Wording
 ) -> int:
-    """Return the code of a folder's value. Raise DataError if it is no value of the attribute."""
+    """Return the code of a folder's value. Raise DataError if the attribute has no such value."""
     if code is None:
         raise DataError(
             f"folder {key.folder}: {wording.expects} {TYPE_NAMES[attribute.value_type]} for "

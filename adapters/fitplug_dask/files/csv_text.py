@@ -1,7 +1,8 @@
 """CSV text: the names and the rows of CSV files, plain or gzipped.
 
-A CSV file is read by one task: where a record begins is known only from all bytes before it, as
-quoted values may hold line ends. What PyArrow raises may quote values: callers drop it.
+One task reads a whole CSV file: because quoted values may contain line ends, all earlier bytes are
+needed to know where a record begins. PyArrow's errors may quote values, so callers do not pass them
+on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fitplug_dask.files.checked_file import (
 )
 from fitplug_dask.sources import Format, Location, State
 
-_NAMES_BYTES = 2**18  # the line of names of a CSV file ends within these
+_NAMES_BYTES = 2**18  # the line of column names must end within these
 _BLOCK_BYTES = 2**22
 
 
@@ -61,14 +62,14 @@ def _read_first_rows(
     text = read.decode("utf-8-sig", errors="replace")
     records = filter(None, csv.reader(io.StringIO(text, newline=""), strict=True))
     rows = list(islice(records, 1))
-    with suppress(csv.Error):  # a row that ends beyond what was read
+    with suppress(csv.Error):  # for a row that ends beyond the bytes read
         rows += islice(records, most)
     # The last row may be cut off.
     return rows[:-1] if 1 < len(rows) <= most and len(read) == _NAMES_BYTES else rows
 
 
 def _open_bytes(location: Location, state: State, *, zipped: bool) -> Any:
-    """Open the unzipped bytes of a CSV file; the gzip reader checks length and checksum."""
+    """Open the unzipped bytes of a CSV file. The gzip reader checks their length and checksum."""
     stream = location.open(sequential=True, state=state)
     if not zipped:
         return stream
@@ -76,10 +77,10 @@ def _open_bytes(location: Location, state: State, *, zipped: bool) -> Any:
 
 
 def read_csv(file: CheckedFile, _: int, rows: int) -> Batches:
-    """Read all of a CSV file: yield the text of each column, as binary columns.
+    """Read a whole CSV file, and yield batches of binary columns.
 
     Whether a text is a value of the attribute is decided when it is encoded. An empty value is
-    null; a quoted empty one is the empty string.
+    null; a quoted empty value is the empty string.
     """
     zipped = file.format is Format.CSV_GZ
     (names,) = _read_first_rows(file.location, file.state, zipped=zipped, most=0)
@@ -89,7 +90,7 @@ def read_csv(file: CheckedFile, _: int, rows: int) -> Batches:
         reader = pc.open_csv(
             _SentinelStream(stream, b",".join([sentinel] * len(names)) + b"\n"),
             read_options=pc.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-            # A line of one column that holds nothing is a null.
+            # In a file of one column, an empty line is a null.
             parse_options=pc.ParseOptions(
                 newlines_in_values=True, ignore_empty_lines=len(names) > 1
             ),
@@ -106,23 +107,23 @@ def read_csv(file: CheckedFile, _: int, rows: int) -> Batches:
 
 
 class _SentinelStream:
-    """A stream of bytes that is followed by one record of sentinels, on a line of its own.
+    """A stream of bytes followed by one record of sentinels on its own line.
 
-    The last line of the stream may end or not: not all programs end it, and a file that was cut off
-    within its last line cannot be told from one whose last line is short.
+    The stream's last line may lack a line end, as some programs omit it. So a file that was cut off
+    within its last line looks like one whose last line is short.
 
     Arrow's parser closes a quote that is still open at the end of the file. The sentinels are then
-    inside of the quote and are no record, which reveals a truncated file.
+    inside the quote rather than a record, which reveals a truncated file.
 
-    Where a block ends in a carriage return and the next begins with a line feed, the parser drops
-    the line feed even inside of a quote. So no block that this stream returns ends in a carriage
-    return. The last block holds the sentinels too, as the first one must hold the names and their
+    If a block ends in a carriage return and the next begins with a line feed, the parser drops the
+    line feed even inside a quote. So no block of this stream ends in a carriage return. The
+    sentinels are part of the last block, because the first block must contain the names and their
     line end.
     """
 
     def __init__(self, stream: Any, record: bytes) -> None:
         self._stream, self._record = stream, record
-        self._next = b""  # the byte that follows what was returned
+        self._next = b""  # the byte after those already returned
         self._at_end = False
         self.closed = False
 

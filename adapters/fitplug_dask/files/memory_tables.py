@@ -1,9 +1,9 @@
 """Tables in memory: rows that other libraries read, such as streams and Dask's partitions.
 
-Partitions are tables of pandas, Polars or Arrow that a task computed. A column of pandas may hold
-objects of any type. Which of them are values is decided by the type that the attribute expects; the
-others become null, as no error may tell what rows hold. What the libraries raise may quote values:
-callers drop it.
+Partitions are pandas, Polars or Arrow tables that a task computes. A pandas column may hold objects
+of any type. The type that the attribute expects decides which of them are values; the others become
+null, because no error may reveal what rows contain. The libraries' errors may quote values, so
+callers do not pass them on.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from fitplug_dask.files.checked_file import Batches, CheckedFile, DamagedFileErr
 from fitplug_dask.sources import State
 
 _INT64 = range(-(2**63), 2**63)
-_GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, none of which says how many it has
+_GUESSED_ROWS = 2**18  # of a share, a fragment or a partition, whose number of rows is unknown
 
 
 def read_library_header(location: Any, state: State) -> Header:
-    """Return the header of rows that another library reads, whose shares are its row groups."""
+    """Return the header of rows that another library reads; its shares count as row groups."""
     rows = (_GUESSED_ROWS,) * location.shares
     return Header(location.schema, rows, False, None, unchecked=location.unchecked)
 
 
 def pull_stream(file: CheckedFile, share: int, rows: int) -> Batches:
-    """Pull the batches of a share of a stream."""
+    """Read the batches of one share of a stream."""
     for batch in file.location.pull_batches(share, file.columns):
         yield from validate_batch(batch, file, rows)
 
 
 def scan_fragment(file: CheckedFile, _: int, rows: int) -> Batches:
-    """Read the rows of a fragment of a data set by Arrow."""
+    """Read the rows of a fragment of an Arrow data set."""
     location = file.location
     batches = location.fragment.to_batches(
         schema=location.schema,
@@ -51,9 +51,9 @@ def scan_fragment(file: CheckedFile, _: int, rows: int) -> Batches:
 
 
 def compute_partition(file: CheckedFile, _: int, rows: int) -> Batches:
-    """Compute a partition of Dask, and read its rows."""
+    """Compute a Dask partition, and read its rows."""
     adaptation = file.adaptation
-    assert adaptation is not None  # as every file whose types are unchecked has one
+    assert adaptation is not None  # because the types of its columns are unchecked
     types = {adaptation.stored[name]: kind for name, kind in adaptation.value_types.items()}
     table = convert_frame(file.location.compute(), file.columns, types, adaptation.zone)
     for batch in table.to_batches(max_chunksize=rows):
@@ -67,17 +67,18 @@ def convert_frame(
     value_types: Mapping[str, type],
     zone: str | None,
 ) -> Any:
-    """Convert a frame to a table of Arrow with those of the columns that it has.
+    """Convert a frame to an Arrow table with the requested columns, except those it lacks.
 
     Args:
-        frame: A frame of pandas or Polars, or a Table or RecordBatch of Arrow.
-        columns: The names of the columns; if there are none, the table only has as many rows.
+        frame: A pandas or Polars frame, or an Arrow Table or RecordBatch.
+        columns: The names of the columns. If the frame has none of them, the table has one unnamed
+            column of nulls.
         value_types: The types of the values that attributes expect. A column without one
             identifies persons.
         zone: The time zone in which times with a zone are read as days.
 
     Raises:
-        DamagedFileError: It is no frame, or has a column twice.
+        DamagedFileError: The object is not a frame, or has a column twice.
     """
     package = type(frame).__module__.partition(".")[0]
     if package == "polars" and hasattr(frame, "to_arrow"):
@@ -104,7 +105,7 @@ def convert_frame(
 
 
 def _convert_series(series: Any, value_type: type | None, zone: str | None) -> Any:
-    """Convert a column of pandas to an array of Arrow."""
+    """Convert a pandas column to an Arrow array."""
     if hasattr(series.dtype, "categories"):
         codes = series.cat.codes.to_numpy()
         entries = _convert_series(series.cat.categories.to_series(), value_type, zone)
@@ -152,8 +153,8 @@ def _read_boolean(value: Any, zone: str | None) -> bool | None:
 
 
 def _read_day(value: Any, zone: str | None) -> bytes | None:
-    """Return a day as text. Other text is the attribute's to read, as a month is no day; so is a
-    time with a zone, if its day is to be found in another one.
+    """Return a day as text. The attribute later reads text, which may be a month, and times with a
+    zone, whose day depends on the chosen zone.
     """
     if isinstance(value, str):
         return _read_text(value, zone)
@@ -169,7 +170,7 @@ def _read_day(value: Any, zone: str | None) -> bytes | None:
 
 
 def _read_person(value: Any, zone: str | None) -> bytes | None:
-    """Return what identifies a person as text, whether it is text or an integer."""
+    """Return a person identifier, text or an integer, as text."""
     if isinstance(value, (str, bytes)):
         return _read_text(value, zone)
     whole = _read_integer(value, zone)

@@ -1,13 +1,13 @@
 """Parquet: the header and the row groups of a Parquet file, as Arrow reads them.
 
-Arrow ends the process on some damaged footers where it is asked for one column of a row group:
-`metadata.row_group(g).column(c)`, and where metadata are pickled. Nothing here does so, and tests
-forbid it. All else raises on damage. What PyArrow raises may quote values: callers drop it. A
-footer that leaves out the last rows of a row group, in all of its totals alike, is believed: no
-reader looks at what follows in the pages.
+With some damaged footers, `metadata.row_group(g).column(c)` and pickling the metadata crash the
+process. Nothing here uses either, and tests forbid it. Everything else raises on damage. PyArrow's
+errors may quote values, so callers do not pass them on. Damage goes unnoticed if a footer leaves
+out the last rows of a row group consistently in all of its totals, since no reader looks at the
+rest of the pages.
 
-Row groups of files in stores are read ahead by threads that mostly wait for the store, each column
-by itself, so that as many requests are under way as there are threads.
+Row groups of files in stores are read ahead by threads that mostly wait for the store. Each column
+is a separate request, so that all threads have one under way.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ _SUMMARY_FAULT = (
 )
 
 _INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
-_FOOTER_ENDS = 12  # bytes: the magic ones at both ends of a file, and the length of the footer
-_MOST_ROWS = 2**48  # Sums over files then stay below 2^63.
+_FOOTER_ENDS = 12  # bytes: the magic numbers at both ends of a file, and the length of the footer
+_MOST_ROWS = 2**48  # sums over files then stay below 2^63
 _LARGEST_FOOTER = 2**14
-"""Bytes of a footer up to which it travels with every task that reads the file."""
+"""The largest footer, in bytes, that travels with every task that reads the file."""
 
 _LEAST_TAIL, _MOST_TAIL, _TAIL_SHARE = 2**13, 2**16, 1000
-"""Bytes at the end of a file in a store that are read for its footer, about this share of all."""
+"""A file in a store is first read at its end to find the footer: about 1/1000 of the file, between
+these numbers of bytes."""
 
 _LOCAL_BUFFER = 2**20
 _STORE_BUFFER = 2**22  # a request to a store takes as long as reading a few MB
 _STORE_BUFFERS = 2**25
 
 _DICTIONARY_BYTES = 2**20
-"""Bytes of a dictionary from which the column is read as plain texts. Writers give up on a
-dictionary of about that size, and every batch would repeat all distinct values so far."""
+"""The size of a dictionary, in bytes, above which its column is read as plain text. Writers give up
+a dictionary of about this size, and every batch would repeat all distinct values so far."""
 
 _AHEAD_VALUES = 2**23
-"""Values that one task has requested from a store and not yet used, about; a larger row group is
-read by and by."""
-_WHOLE_FILE = 2**18  # bytes of a file in a store that one request reads whole
-_WHOLE_ROWS = (
-    2**16
-)  # rows of a row group that is read at once if it is the only one of a local file
+"""About how many values a task requests from a store ahead of their use. Larger row groups are not
+read ahead."""
+_WHOLE_FILE = 2**18  # the largest file in a store, in bytes, that one request reads whole
+_WHOLE_ROWS = 2**16
+"""The most rows of a local file's only row group that are read at once."""
 
 
 def read_parquet_header(location: Location, state: State) -> Header:
     """Return the header of a Parquet file.
 
     Raises:
-        DamagedFileError: The rows are in other files.
+        DamagedFileError: The file is only a summary of other files.
         Exception: The footer is damaged.
     """
     content = None if location.options is None else _read_footer(location, state)
@@ -86,9 +86,9 @@ def read_parquet_header(location: Location, state: State) -> Header:
 
 
 def _read_footer(location: Location, state: State) -> bytes:
-    """Return the footer of a file in a store, as a file without rows, by one request for most.
+    """Return the footer of a file in a store, as a file without rows; one request usually suffices.
 
-    It travels as bytes: Arrow ends the process where damaged metadata are pickled.
+    It travels as bytes, because pickling damaged metadata crashes the process.
     """
     size, stored = state[0], location.store(state)
     read = min(size, max(_LEAST_TAIL, min(_MOST_TAIL, size // _TAIL_SHARE)))
@@ -106,7 +106,7 @@ def _open_parquet(source: Any, footer: bytes | None = None, **options: Any) -> p
         source,
         metadata=None if footer is None else pq.read_metadata(pa.BufferReader(footer)),
         coerce_int96_timestamp_unit=_INT96_UNIT,
-        pre_buffer=False,  # it would hold an entire row group, read by threads of Arrow's own
+        pre_buffer=False,  # otherwise Arrow's threads would read an entire row group into memory
         page_checksum_verification=True,
         **options,
     )
@@ -114,7 +114,7 @@ def _open_parquet(source: Any, footer: bytes | None = None, **options: Any) -> p
 
 @contextmanager
 def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
-    """Open a Parquet file for reading its row groups, from disk or store by and by."""
+    """Open a Parquet file on disk or in a store for reading its row groups batch by batch."""
     if file.location.options is None and len(file.rows) == 1 and file.rows[0] <= _WHOLE_ROWS:
         yield lambda row_group, rows: _explain_encryption(_read_whole(file, row_group, rows))
         return
@@ -137,7 +137,7 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
                     read_dictionary=list(wanted),
                     buffer_size=buffer if file.size > buffer else 0,
                 )
-            # Threads of Arrow's own would only compete with the scheduler's.
+            # Arrow's threads would only compete with the scheduler's.
             return opened[wanted].iter_batches(
                 rows, [row_group], list(file.columns), use_threads=False
             )
@@ -155,13 +155,13 @@ def open_parquet_row_groups(file: CheckedFile) -> Iterator[ReadRowGroup]:
                         if large := dictionaries.intersection(_list_large_dictionaries(batch)):
                             dictionaries.difference_update(large)
                             if done < file.rows[row_group]:
-                                break  # and read it again, without the rows that were given
+                                break  # and read it again, skipping the rows already yielded
                     else:
                         return
                 except OSError as error:
                     if error.errno is not None or not dictionaries:
                         raise
-                    dictionaries.clear()  # Arrow makes none of texts in some encodings
+                    dictionaries.clear()  # Arrow cannot read some encodings as dictionaries
 
         yield lambda row_group, rows: _explain_encryption(read_row_group(row_group, rows))
 
@@ -171,7 +171,7 @@ def _read_whole(file: CheckedFile, row_group: int, rows: int) -> Batches:
 
 
 def _choose_store_buffer(columns: int) -> int:
-    """Return how many bytes of each column are requested at once, and as many ahead."""
+    """Return how many bytes of each column are requested at once; as many again are read ahead."""
     return max(_LOCAL_BUFFER // 4, min(_STORE_BUFFER, _STORE_BUFFERS // max(1, columns)))
 
 
@@ -184,7 +184,7 @@ def _list_large_dictionaries(batch: Any) -> list[str]:
 
 
 def _explain_encryption(batches: Batches) -> Batches:
-    """Yield batches. Raise DamagedFileError for encrypted columns, of which no header warns."""
+    """Yield batches. Raise DamagedFileError for encrypted columns, which headers do not show."""
     try:
         yield from batches
         return
@@ -195,23 +195,23 @@ def _explain_encryption(batches: Batches) -> Batches:
 
 
 class ReadAhead:
-    """Row groups of Parquet files in stores, read before they are used, one after the other."""
+    """Reads row groups of Parquet files in stores ahead of their use, one after the other."""
 
     def __init__(self, row_groups: Iterable[tuple[CheckedFile, int]]) -> None:
-        """Plan to read row groups of files for which `reads` is true, in this order."""
+        """Take the row groups in the order of their use, of files for which `reads` is true."""
         self._waiting = deque(row_groups)
         self._requested: deque[list[Future[Any]]] = deque()
         self._values = 0
 
     def close(self) -> None:
-        """Give up all requests."""
+        """Cancel all requests."""
         for futures in self._requested:
             for future in futures:
                 future.cancel()
 
     @staticmethod
     def reads(file: CheckedFile) -> bool:
-        """Return whether the row groups of a file are read ahead: where each is small enough."""
+        """Return whether a file is in a store and all of its row groups are small enough."""
         return (
             file.format is Format.PARQUET
             and file.location.options is not None
@@ -220,7 +220,7 @@ class ReadAhead:
         )
 
     def read(self, file: CheckedFile, row_group: int, rows: int) -> Batches:
-        """Yield the batches of the row group that is next, of at most so many rows.
+        """Yield the batches of the next row group, each of at most `rows` rows.
 
         Raises:
             StoreError: The store does not send the bytes.
@@ -236,13 +236,13 @@ class ReadAhead:
         yield from pa.table(columns).to_batches(rows)
 
     def _request(self) -> None:
-        """Request row groups, as long as little is on its way."""
+        """Request row groups until enough values are under way."""
         pool = get_request_pool()
         while self._waiting and (not self._requested or self._values < _AHEAD_VALUES):
             file, row_group = self._waiting.popleft()
             self._values += file.rows[row_group] * len(file.columns)
             stored = file.name_stored()
-            # One request reads a small file, and one each column of a row group of others.
+            # A small file takes one request; others take one for each column of a row group.
             asked = [stored.columns]
             if stored.size > _WHOLE_FILE:
                 asked = [(name,) for name in stored.columns]
@@ -252,7 +252,7 @@ class ReadAhead:
 
 
 def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> Any:
-    """Read columns of a row group at once; the file names them as it stores them."""
+    """Read whole columns of a row group. `file.columns` must be names as the file stores them."""
     local = file.location.options is None
     opened = pa.OSFile(file.location.path) if local else file.open(sequential=False)
     with closing(opened):
@@ -267,7 +267,7 @@ def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> 
         except OSError as error:
             if error.errno is not None or not file.dictionaries:
                 raise
-            table = read(())  # Arrow makes no dictionaries of texts in some encodings
+            table = read(())  # Arrow cannot read some encodings as dictionaries
     if table.num_rows <= _WHOLE_ROWS:
         return table
     for batch in table.to_batches()[-1:]:
@@ -277,8 +277,8 @@ def _read_columns(file: CheckedFile, row_group: int, columns: Sequence[str]) -> 
     return table
 
 
-# The header of a page: four integers, the fourth the checksum, if the page has one; without it,
-# the number of another field follows the third.
+# A page header begins with three integers. The fourth one is the checksum, if the page has one;
+# otherwise, the number of another field follows.
 _CHECKED_PAGE = re.compile(rb"(?:\x15[\x80-\xff]*[\x00-\x7f]){4}")
 _FIRST_PAGE = 4  # after the magic bytes; writers put nothing else there
 _HEADER_BYTES = 2**10
@@ -286,13 +286,14 @@ _LOCAL_FILES, _STORED_FILES = 100, 2
 
 
 def sample_checksums(files: Sequence[CheckedFile]) -> tuple[int, int]:
-    """Look for a checksum in the first page of some files; files of one writer are alike in this.
+    """Look for a checksum in the first page of a sample of the Parquet files.
 
-    Writers may leave the checksums out. A bit that changes within such a page, where nothing else
-    is damaged, changes a value unnoticed. This is told once a count; most files are so.
+    Checksums are optional, and most files have none; all files of one writer are alike in this.
+    Without a checksum, a flipped bit in a page may change a value unnoticed. Each count logs this
+    once.
 
     Returns:
-        The Parquet files, of those looked at, whose first page has no checksum; and of all.
+        The number of inspected files whose first page has no checksum, and of all inspected files.
     """
     parquet = [file for file in files if file.format is Format.PARQUET and not file.left_out]
     in_store = any(file.location.options is not None for file in parquet)
@@ -303,12 +304,12 @@ def sample_checksums(files: Sequence[CheckedFile]) -> tuple[int, int]:
 
 
 def _has_checksum(file: CheckedFile) -> bool | None:
-    """Return whether the first page of a file has a checksum; None if that cannot be told."""
+    """Return whether the first page of a file has a checksum; None if that is unknown."""
     if not any(file.rows):
         return None
     try:
         with closing(file.open(sequential=False)) as source:
-            source.raw.seek(_FIRST_PAGE)  # the buffer would read more
+            source.raw.seek(_FIRST_PAGE)  # the buffered reader would read more
             return _CHECKED_PAGE.match(source.raw.read(_HEADER_BYTES)) is not None
-    except Exception:  # whoever reads the file says what is wrong with it
+    except Exception:  # reading the file later reports what is wrong with it
         return None

@@ -1,6 +1,6 @@
-"""Snapshot: the files as they are before any row is read, checked against the domain.
+"""Snapshot: the state of all files before any row is read, checked against the domain.
 
-Another format goes in as one new module beside `parquet`, and as one entry in each table here.
+To add a format, write a module like `parquet`, and add an entry to each table here.
 """
 
 from __future__ import annotations
@@ -51,24 +51,25 @@ from fitplug_dask.sources import (
 _GONE = "does not exist. Check the path."
 
 _READERS = 32
-"""Files of a store, or of a slow file system, that are read at once."""
+"""The number of files in a store, or on a slow file system, that are read at once."""
 
 _FIRST_RUN, _RUN = 32, 8
 _SLOW_SECONDS = 0.002
-"""Local files that take longer each wait for a disk or a network, and not for the interpreter."""
+"""If local files take longer than this each, they wait for a disk or a network rather than for the
+interpreter."""
 
 
 CheckOne: TypeAlias = Callable[[SourceFile], CheckedFile]
 """Reads the footer of a file and checks it."""
 
 CheckAll: TypeAlias = Callable[[CheckOne, Sequence[SourceFile]], Sequence[CheckedFile]]
-"""Checks many files in their order. It raises what the check of the first bad file raises."""
+"""Checks many files, and returns them in their order. It raises the error of the first bad file."""
 
 
 def read_header(location: Location, file_format: Format, state: State) -> Header | str:
-    """Return the header of a file in a known state, or what is wrong with the file.
+    """Return the header of a file in a known state, or a message about what is wrong with the file.
 
-    The words about what is wrong quote nothing of the file's content.
+    The message quotes nothing of the file's content.
     """
     try:
         if not state[0]:
@@ -83,16 +84,16 @@ def read_header(location: Location, file_format: Format, state: State) -> Header
         return _GONE
     except Exception:
         pass
-    # What a reader says may quote the file's content.
+    # The reader's message may quote the file's content, so it is not used.
     return _explain_unreadable(location, file_format, state)
 
 
 _CHECKED: deque[Any] = deque(maxlen=8)
-"""The schemas that were checked last, as most files have that of the file before."""
+"""The schemas that were checked last, since most files have the schema of the file before."""
 
 
 def _check_schema(schema: Any) -> None:
-    """Raise if names are damaged, of columns or of time zones: here and not when they are used."""
+    """Raise now, rather than at first use, if names of columns or time zones are damaged."""
     if any(schema.equals(checked, check_metadata=True) for checked in tuple(_CHECKED)):
         return
     _ = schema.names, str(schema), [classify_type(arrow_type) for arrow_type in schema.types]
@@ -110,7 +111,7 @@ def open_file(file: CheckedFile) -> AbstractContextManager[ReadRowGroup]:
 
 
 def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be read") -> str:
-    """Return a sentence that names the file and the damaged row group, and says what to do."""
+    """Return sentences that name the file and the damaged row group, and advise the user."""
     if file.format in TEXT_FORMATS:
         return (
             f"{file.display_path} cannot be read as CSV to its end: each row needs one value "
@@ -142,7 +143,7 @@ _READ: dict[Format, Callable[[CheckedFile, int, int], Batches]] = {
     Format.DELAYED: compute_partition,
 }
 
-# The name of each format, the first and last bytes of a file, and what is wrong if they are there.
+# The name of each format, the first and last bytes of its files, and the fault if both are there.
 _MAGIC = {
     Format.PARQUET: ("a Parquet", b"PAR1", b"PAR1", "has a damaged footer. Write it again."),
     Format.ARROW: ("an Arrow", b"ARRO", b"ROW1", "has a damaged footer or schema. Write it again."),
@@ -152,7 +153,7 @@ _MAGIC = {
 
 
 def _explain_unreadable(location: Location, file_format: Format, state: State) -> str:
-    """Return why no header can be read, by the file's size and its first and last four bytes."""
+    """Explain from a file's size and its first and last four bytes why its header is unreadable."""
     if file_format in LIBRARY_FORMATS:
         return "cannot be read. Check the code that produces its rows."
     try:
@@ -191,18 +192,18 @@ def take_snapshot(
     rules: ColumnRules = PLAIN_RULES,
     check_all: CheckAll | None = None,
 ) -> tuple[CheckedFile, ...]:
-    """Read the footers and schemas of all files and check them; no row is read.
+    """Read the headers of all files and check them, without reading rows.
 
     Args:
         sources: The files.
         attributes: The attributes to count by name. Each is a column or a folder key of every
             file.
-        person: Columns of every file that identify persons together, each of one type in all
-            files.
-        weight: A column of integers of every file.
-        filters: What rows must hold. Each name is a column or a folder key of every file.
-        rules: How columns are read that no type alone says how to read.
-        check_all: How all files are checked; by threads of this process if it is left out.
+        person: Columns that together identify persons. Each has the same type in all files.
+        weight: A column of integers that every file has.
+        filters: The values that rows must have. Each name is a column or a folder key of every
+            file.
+        rules: The caller's rules for reading columns.
+        check_all: How to check all files; by threads of this process if None.
 
     Returns:
         The files, in the order of `sources`.
@@ -218,7 +219,7 @@ def take_snapshot(
 
 
 def _check_person_types(files: Sequence[CheckedFile]) -> None:
-    """Raise DataError if persons have several types, since "1" and 1 would be two persons."""
+    """Raise DataError if person identifiers have several types: "1" and 1 would be two persons."""
     first: dict[str, tuple[str, str]] = {}
     for file in files:
         for name, kind in file.person_types:
@@ -233,12 +234,12 @@ def _check_person_types(files: Sequence[CheckedFile]) -> None:
 
 
 def check_on_threads(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence[CheckedFile]:
-    """Check files, several at once.
+    """Check files, several at once if they are slow.
 
     Raises:
-        DataError: As by `check`, for the first file that fails.
+        DataError: The error of `check` for the first file that fails.
     """
-    # Python threads that only make calls to the operating system are slower than one thread.
+    # For calls to the operating system that return at once, several threads are slower than one.
     alone = 0 if any(file.location.options is not None for file in sources) else _FIRST_RUN
     start = time.perf_counter()
     checked = [check(file) for file in sources[:alone]]
@@ -253,7 +254,7 @@ def check_on_threads(check: CheckOne, sources: Sequence[SourceFile]) -> Sequence
 
 
 def read_source_header(source: SourceFile) -> tuple[State, Header]:
-    """Return the state of a file, taken before the file is read, and its header.
+    """Return the state of a file before it is read, and its header.
 
     Returns:
         The size and the stamp, and the header.
@@ -282,6 +283,6 @@ def read_source_header(source: SourceFile) -> tuple[State, Header]:
 
 
 def _check_file(wanted: WantedColumns, source: SourceFile) -> CheckedFile:
-    """Read the header of one file and check all that is needed of it."""
+    """Read the header of one file, and check that the file has all that the count needs."""
     state, header = read_source_header(source)
     return check_file(source, state, header, wanted)

@@ -1,13 +1,13 @@
 """Counters: the joint tables of one partition, and how the rows of a batch are counted in them.
 
-The attributes are split into atoms, each inside of some joint tables and disjoint from the
-others. The cell of every atom is found once per row, as a sum of terms, one for each attribute.
-The cell of a joint table is then a number whose digits are the cells of its atoms, first to last.
-Filters are terms of an atom, too: 0 for the values that pass, and for all other values so negative
-that the row is outside the table.
+The attributes are split into atoms: groups of attributes such that each joint table contains an
+atom entirely or not at all. The cell of each atom is computed once per row, as a sum of terms, one
+for each attribute. The cell of a joint table is then a number whose digits are the cells of its
+atoms, first to last. Filters are terms of an atom, too: 0 for values that pass, and for all other
+values so negative that the row is outside the table.
 
-Measures are in no atom. The record of a row is divided between the cells of measures, and its
-shares are added to the cells that begin where its atoms say.
+Measures are in no atom. The record of a row is divided between the cells of the measures: its
+shares are added to these cells, at the place that the atoms of the row determine.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from fitplug_dask.encoding import CodeReader, ColumnEncoder
 from fitplug_dask.kernel.partitions import LARGEST_SUM
 
 FolderCodes: TypeAlias = Mapping[str, int | Codes]
-"""By attribute, the code that all rows share, or the codes (n,) of rows of several folders."""
+"""By attribute, the code that all rows share, or the codes (n,) of rows from several folders."""
 
 
 def take_codes(shared: FolderCodes, rows: Any) -> FolderCodes:
-    """Return the codes of some of the rows; `rows` is what NumPy takes as an index."""
+    """Return the codes of some of the rows; `rows` is an index of a NumPy array."""
     return {name: one if isinstance(one, int) else one[rows] for name, one in shared.items()}
 
 
 BLOCK_ROWS = 2**16
-"""Rows counted at once: fewer cost more calls, more leave the cache."""
+"""The rows counted at once: fewer would mean more calls, and more would not fit into the cache."""
 
 
 def cut_blocks(
@@ -46,7 +46,7 @@ def cut_blocks(
 
     Yields:
         The number n of rows of a block, at most BLOCK_ROWS; its columns, Arrow arrays (n,) by name;
-        and the codes of its rows on the other attributes.
+        and the codes of its rows for the other attributes.
     """
     for start in range(0, batch.num_rows, BLOCK_ROWS):
         block = batch if batch.num_rows <= BLOCK_ROWS else batch.slice(start, BLOCK_ROWS)
@@ -55,7 +55,7 @@ def cut_blocks(
 
 
 class MeasureReader:
-    """Reads the codes of rows on the measures that are counted."""
+    """Reads the codes of rows for the measures that are counted."""
 
     def __init__(self, measures: Mapping[str, Attribute], rows: int) -> None:
         """Allocate the memory of one block.
@@ -67,8 +67,9 @@ class MeasureReader:
         self._readers = {name: CodeReader(get_codec(one), rows) for name, one in measures.items()}
 
     def read(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> dict[str, Codes]:
-        """Return the codes (rows,) of the rows of a block on each measure, valid until the next
-        call; -1 for rows outside the domain.
+        """Return the codes (rows,) of a block's rows for each measure; -1 if outside the domain.
+
+        The next call overwrites them.
 
         Args:
             rows: The number of rows.
@@ -84,11 +85,11 @@ class MeasureReader:
 
 
 class Axis(NamedTuple):
-    """A measure among the axes of a table, and the codes of rows on it.
+    """A measure as an axis of a table, and the codes of rows for it.
 
     Attributes:
         measure: The measure.
-        stride: By how much the number of a cell grows from one of its cells to the next.
+        stride: The difference in cell numbers between neighbouring cells of the measure.
         codes: The codes (n,) of the rows, none negative.
     """
 
@@ -102,16 +103,16 @@ def divide_records(
 ) -> Iterator[tuple[Counts, Counts]]:
     """Divide the records of rows between the cells of measures.
 
-    The caller ensures that no product exceeds what int64 holds.
+    The caller ensures that no product exceeds int64.
 
     Args:
-        cells: The cells (n,) of the rows, if those of the measures are their first.
+        cells: The cells (n,) that the rows have with the first cell of every measure.
         axes: The measures.
         weights: The number of records (n,) of each row.
 
     Yields:
-        For each combination of the measures' cells, the cells (n,) of the rows and the shares (n,)
-        that they have there.
+        For each combination of the measures' cells, the cells (n,) of the rows and their shares
+        (n,) there.
     """
     if not axes:
         yield cells, weights
@@ -131,15 +132,15 @@ def add_shares(
     """Add the shares of rows to a joint table whose last attributes are measures.
 
     Args:
-        counter: The shares of all cells, which are increased.
-        cells: The cells (n,) of the rows on the other attributes.
+        counter: The shares in all cells, which are increased.
+        cells: The cells (n,) of the rows for the other attributes.
         measures: The measures, at least one.
-        codes: The codes (n,) of the rows on each. Rows with a negative cell or code are left out if
-            there is one measure; with several there are none.
+        codes: The codes (n,) of the rows for each measure. With one measure, rows with a negative
+            cell or code are left out; with several, no cell or code may be negative.
         weights: The number of records (n,) of each row; None if it is one.
 
     Returns:
-        The number of rows that were counted.
+        The number of counted rows.
     """
     *outer, last = measures
     units = get_codec(last).shares
@@ -156,12 +157,12 @@ def add_shares(
 
 
 class JointCounters:
-    """The counts of each joint table, and the memory that finding cells takes.
+    """The counts of each joint table, and the buffers for finding cells.
 
     Attributes:
         counters: The counts (cells,) of each joint table, of records or of their shares.
-        is_full: Whether rows stand for more records than can be counted. Then no more are counted,
-            and the counts mean nothing.
+        is_full: Whether the rows stand for more records than can be counted. Then no more rows are
+            counted, and the counts are invalid.
     """
 
     def __init__(
@@ -178,8 +179,8 @@ class JointCounters:
             attributes: The attributes that are counted, by name.
             joints: The attribute sets, as `choose_joint_tables` orders them.
             rows: The most rows that will be counted.
-            weight: The column that says how many records a row stands for, None if each is one.
-            filters: What rows must hold to be counted.
+            weight: The column with the number of records of each row; None if it is always one.
+            filters: The values that rows must have to be counted.
         """
         self._attributes = attributes
         self._measures = [
@@ -196,14 +197,14 @@ class JointCounters:
         self.counters: list[npt.NDArray[Any]] = [
             np.zeros(
                 math.prod(attributes[name].size for name in joint),
-                # No cell can hold more than all rows; narrow counters stay in the cache twice as
-                # long.
+                # No cell can exceed the number of rows, and twice as many narrow counters fit into
+                # the cache.
                 dtype=np.uint32 if rows < 2**32 and weight is None and not measures else np.int64,
             )
             for joint, measures in zip(joints, self._measures, strict=True)
         ]
         used = dict.fromkeys(name for measures in self._measures for name in measures)
-        # Of a single table, the rows outside the domain are those outside the table.
+        # With a single table, the rows outside the domain are just the rows outside the table.
         self._single_table = weight is None and len(self._atoms) == 1 and all(self._digits)
         self._single_table &= not used or (len(joints) == 1 and len(used) == 1)
         self._combined = np.empty(BLOCK_ROWS, dtype=np.int64)
@@ -225,7 +226,7 @@ class JointCounters:
 
         Args:
             batch: The batch.
-            columns: The columns of the batch: attributes, and those of weights and filters.
+            columns: The columns of the batch: those of attributes, weights and filters.
             shared: The codes of the other attributes, none negative.
         """
         for block in cut_blocks(batch, columns, shared):
@@ -266,7 +267,7 @@ class JointCounters:
                 counter[0] += rows if weights is None else weights.sum()
                 continue
             cells = digits[0].cells if digits else self._zeros[:rows]
-            # With measures behind them, the last digit is combined here, too.
+            # If measures follow, the last digit is combined here as well.
             for atom in digits[1:] if self._measures[i] else digits[1:-1]:
                 cells = np.multiply(cells, atom.size, out=self._combined[:rows])
                 cells += atom.cells
@@ -296,10 +297,10 @@ class JointCounters:
     def _find_inside(
         self, doubtful: Sequence[Atom], codes: Mapping[str, Codes]
     ) -> npt.NDArray[np.intp] | None:
-        """Find the rows that are inside the domain on all attributes, and drop the others' cells.
+        """Find the rows inside the domain on all attributes, and drop the cells of all other rows.
 
         Returns:
-            The positions of the rows that are kept; None if all are.
+            The positions of the remaining rows; None if all rows remain.
         """
         conditions = [atom.cells >= 0 for atom in doubtful]
         conditions += [column >= 0 for column in codes.values() if column.min(initial=0) < 0]
@@ -315,13 +316,13 @@ class JointCounters:
 
 
 class Atom:
-    """Attributes whose common cell is found at once.
+    """A group of attributes that joint tables contain entirely or not at all.
 
     Attributes:
         names: The names of the attributes.
         size: The number of cells.
-        cells: The cells (n,) of a block's rows, of measures the first; negative where a row is
-            outside the domain on any other attribute or does not pass the filters.
+        cells: The cells (n,) of a block's rows, with the first cell of each measure. Negative where
+            a row is outside the domain on another attribute or does not pass the filters.
     """
 
     def __init__(self, attributes: Mapping[str, Attribute], filters: Filters) -> None:
@@ -336,7 +337,7 @@ class Atom:
             self._strides[name] = stride
             if is_measure(attribute):
                 continue
-            # The other terms sum to less than the size, so the cell stays negative.
+            # The other terms sum to less than the size, so the cell is negative.
             self._encoders[name] = ColumnEncoder(get_codec(attribute), stride, -self.size)
         self._filters = {
             name: ColumnEncoder(get_codec(wanted), 0, -self.size)
@@ -344,7 +345,7 @@ class Atom:
         }
 
     def sum_shared_terms(self, shared: FolderCodes) -> int | Codes:
-        """Return what the codes of folders add to the cell of all rows, or to each (n,)."""
+        """Return the sum of the terms of folder codes, one number for all rows or one each (n,)."""
         return sum(shared[n] * self._strides[n] for n in self._encoders if n in shared)
 
     def find_cells(self, rows: int, columns: Mapping[str, Any], shared: FolderCodes) -> bool:
@@ -356,7 +357,7 @@ class Atom:
             if name in columns
         ]
         self.cells = self._buffer[:rows]
-        # A negative cell stays negative: one `outside` is larger than the sum of all other terms.
+        # A cell with a term `outside` is negative, whatever the other terms are.
         common = self.sum_shared_terms(shared)
         if isinstance(common, int):
             loops.locate(lookups, common, self.cells)

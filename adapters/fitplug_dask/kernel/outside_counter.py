@@ -1,4 +1,4 @@
-"""Records in no table: how many of a partition are outside the domain, by attribute."""
+"""Outside counter: how many records of a partition are outside the domain, by attribute."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _LIMB = 40
 
 
 class OutsideCounter:
-    """Counts the records outside each attribute, and those outside any, without errors of its own.
+    """Counts the records outside each attribute, and those outside any of them, without a limit.
 
-    The numbers are exact whatever the weights are: clamped one by one, they would no longer differ
-    by one record. A value outside the domain has a negative term, as for tables.
+    The numbers are exact for all weights: if they were clamped one by one, one record more could
+    change them by more than its share. As for tables, a value outside the domain has a negative
+    term.
     """
 
     def __init__(self, job: Job) -> None:
@@ -54,9 +55,10 @@ class OutsideCounter:
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        """The records outside each attribute, then those outside any, in `_LIMB` bits: (2 d + 2,).
+        """The records outside each of d attributes, then those outside any: two limbs (2 d + 2,).
 
-        The lower bits of all numbers come first, so that partitions add up and nothing wraps.
+        The `_LIMB` lower bits of all numbers come first, then their upper bits. So the counts of
+        partitions can be added up without overflow.
         """
         limbs = [total % 2**_LIMB for total in self._totals]
         limbs += [total >> _LIMB for total in self._totals]
@@ -64,7 +66,7 @@ class OutsideCounter:
 
     @staticmethod
     def join_limbs(limbs: npt.NDArray[np.int64]) -> list[int]:
-        """Join the sums of `counts` to numbers of records."""
+        """Convert sums of `counts` to numbers of records."""
         lower, upper = limbs.reshape(2, -1).tolist()
         return [low + (high << _LIMB) for low, high in zip(lower, upper, strict=True)]
 
@@ -72,9 +74,9 @@ class OutsideCounter:
         """Count the rows of a block.
 
         Args:
-            rows: Their number n.
+            rows: The number n of rows.
             columns: Arrow arrays (n,) by name.
-            shared: The codes of the other attributes, OUTSIDE only where all rows share it.
+            shared: The codes of the other attributes; OUTSIDE only if all rows share it.
         """
         outside: dict[int, BoolArray] = {}
         for number, name in enumerate(self._names):
@@ -97,7 +99,7 @@ class OutsideCounter:
         weights = None if self._weight is None else self._weight_reader.read(columns[self._weight])
         for number, mask in outside.items():
             chosen = mask if failing is None else mask & ~failing
-            # At most 2^16 weights of 2^40.
+            # At most 2^16 weights of at most 2^40 each.
             total = np.count_nonzero(chosen) if weights is None else weights[chosen].sum()
             self._totals[number] += int(total)
 
@@ -110,7 +112,7 @@ class OutsideCounter:
     def _find_negative(
         self, rows: int, encoders: Sequence[ColumnEncoder], columns: Sequence[Any]
     ) -> BoolArray | None:
-        """Find the rows (n,) that a column puts outside; None if there are none."""
+        """Find the rows (n,) that a column puts outside; None if no column can."""
         pairs = zip(encoders, columns, strict=True)
         lookups = [encoder.make_lookup(column) for encoder, column in pairs]
         if not any(lookup.doubtful for lookup in lookups):
@@ -121,13 +123,13 @@ class OutsideCounter:
 
 
 class TableAndOutsideCounters:
-    """Counts records in joint tables and, if they are in none, by attribute."""
+    """Counts records in joint tables, and records outside the domain by attribute."""
 
     def __init__(self, tables: JointCounters, outside: OutsideCounter) -> None:
         self._tables, self._outside = tables, outside
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
-        """Count the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        """Count the rows of an Arrow batch; `shared` are the codes from their folders."""
         if not any(np.any(codes == OUTSIDE) for codes in shared.values()):
             self._tables.take_batch(batch, columns, shared)
         for block in cut_blocks(batch, columns, shared):

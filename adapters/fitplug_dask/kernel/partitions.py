@@ -1,4 +1,4 @@
-"""Partitions: what is counted, the row groups that one task counts, and its partial counts."""
+"""Partitions: the counting job, the row groups that one task counts, and its partial counts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fitplug_dask.files import CheckedFile
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault, read_rows_per_task
 
 _PER_WORKER = 3
-# At most about half a second of work: progress shows, and a lost worker loses little.
+# At most about half a second of work, so that progress is visible and a lost worker loses little.
 _MOST_ROWS = 2**24
-_MOST_VALUES = 2**25  # rows times columns, which take about equally long to decode
+_MOST_VALUES = 2**25  # rows times columns; all columns take about equally long to decode
 _SMALL_ROWS = 2**20
-_ROWS_PER_CELL = 4  # below this, allocating and adding up a task's cells costs more than counting
+_ROWS_PER_CELL = 4  # with fewer, allocating and adding a task's cells costs more than counting
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Job:
     Attributes:
         attributes: The attributes that are counted, by name.
         joints: The attribute sets of the joint tables, as `choose_joint_tables` orders them.
-        weight: The column that says how many records a row stands for, None if each is one.
-        filters: What rows must hold to be counted.
-        outside: The attributes by which records in no table are counted; empty if they are not.
+        weight: The column with the number of records of each row; None if it is always one.
+        filters: The values that rows must have to be counted.
+        outside: The attributes for which records outside the domain are counted; empty if none.
     """
 
     attributes: dict[str, Attribute]
@@ -50,13 +50,13 @@ class Job:
         return math.prod(get_codec(self.attributes[name]).shares for name in joint)
 
     def find_strides(self, joint: Sequence[str]) -> dict[str, int]:
-        """Return by how much the cell of a joint table grows with each of its attributes."""
+        """Return the difference in cell numbers between neighbouring cells of each attribute."""
         sizes = [self.attributes[name].size for name in joint]
         return {name: math.prod(sizes[i + 1 :]) for i, name in enumerate(joint)}
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The attributes that are measures, whose codes are no cells."""
+        """The attributes that are measures, whose codes are not cells."""
         return tuple(name for name, one in self.attributes.items() if is_measure(one))
 
     @property
@@ -84,7 +84,7 @@ class FileSlice:
 
     @property
     def rows(self) -> int:
-        """The number of rows, a guess unless `file.exact`."""
+        """The number of rows; a guess unless `file.exact`."""
         return sum(self.file.rows[group] for group in self.row_groups)
 
 
@@ -102,12 +102,12 @@ class Partition:
 
     @property
     def rows(self) -> int:
-        """The number of rows, a guess unless all files say how many they hold."""
+        """The number of rows; a guess unless it is exact for all files."""
         return sum(file_slice.rows for file_slice in self.slices)
 
     @property
     def max_rows(self) -> int:
-        """What no counter can exceed: the rows, if the files say how many they hold."""
+        """An upper bound of all counters: the number of rows, if it is exact for all files."""
         return self.rows if all(file_slice.file.exact for file_slice in self.slices) else 2**62
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
         workers: The number of threads that will count at once.
 
     Raises:
-        InputError: The operator's setting of the rows of a task is no number.
+        InputError: The operator's setting for the rows per task is not a number.
     """
     files = [file for file in files if not file.left_out]
     total = sum(map(sum, (file.rows for file in files)))
@@ -134,7 +134,7 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
     chosen = read_rows_per_task()
     if chosen is not None:
         wanted = total // chosen
-    # A multiple, or some workers would idle while others count the last partitions.
+    # With a multiple of the workers, none idles while others count the last partitions.
     partitions = max(1, round(wanted / workers)) * workers
     cuts: dict[int, list[FileSlice]] = {}
     before = 0
@@ -142,7 +142,7 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
         row_groups_of: dict[int, list[int]] = {}
         for group, rows in enumerate(file.rows):
             if rows:
-                # The partition in which the middle row of this group falls.
+                # The partition of the group's middle row.
                 number = (2 * before + rows) * partitions // (2 * total)
                 row_groups_of.setdefault(number, []).append(group)
             before += rows
@@ -152,29 +152,27 @@ def cut_partitions(files: Sequence[CheckedFile], cells: int, workers: int) -> li
 
 
 def cut_small_partitions(files: Sequence[CheckedFile], threads: int) -> list[Partition]:
-    """Cut files into partitions for so many threads, of about a million rows at most.
+    """Cut files into partitions of at most about a million rows, for `threads` threads.
 
-    Tables do not matter: a partition holds its rows, or the cells that occur in them.
+    The size of the tables does not matter: a task keeps the rows of its partition, or the cells
+    that occur in them.
     """
     rows = sum(sum(file.rows) for file in files if not file.left_out)
     return cut_partitions(files, 1, max(threads, rows // (_PER_WORKER * _SMALL_ROWS)))
 
 
 def choose_fan_in(cells: int) -> int:
-    """Return how many partial counts are added at once.
-
-    They are few when each is large, since all are held at once.
-    """
+    """Return how many partial counts are added at once: few if they take much memory."""
     return 8 if cells <= 2**20 else 2
 
 
 def estimate_memory(joint_cells: int, table_cells: int, threads: int, *, wide: bool = False) -> int:
-    """Return the most bytes that one process holds, without the batches of rows.
+    """Return the most bytes that one process needs, without the batches of rows.
 
-    Each thread holds its counters, 4 bytes a cell (a partition of 2^32 rows or more would have
+    The counters of each thread take 4 bytes per cell (a partition of 2^32 rows or more would have
     more cells than are allowed), or 8 if rows are weighted or divided into shares. An addition
-    holds its terms and the sum, 8 bytes a cell each, and twice while sums are added. After that,
-    the tables are held with their copies.
+    needs 8 bytes per cell for each term and for the sum. Later, the joint tables, the wanted tables
+    and their copies take 8 bytes per cell each.
 
     Args:
         joint_cells: The number of cells of all joint tables.
@@ -188,21 +186,21 @@ def estimate_memory(joint_cells: int, table_cells: int, threads: int, *, wide: b
 
 
 LARGEST_SUM = 2**58
-"""The most records, or shares of records, that are added up. Eight such sums and one more block of
-rows fit in int64. Tables refuse to hold as many records, or more shares.
+"""The most records, or shares of records, that are added up. Eight such sums and another block of
+rows still fit into int64. `Tables` refuses so many records, or more shares.
 """
 
-_DENSE_FROM = 4  # with more than a quarter of the cells in use, positions cost what they save
+_DENSE_FROM = 4  # if more than a quarter of the cells are in use, storing positions saves nothing
 
 
 @dataclass(frozen=True, repr=False)
 class PartialCounts:
-    """The joint tables over some of the rows. They are confidential, and so is their repr.
+    """The joint tables of some of the rows. They are confidential, and the repr hides them.
 
     Attributes:
-        counts: The counts (cells,) of each joint table; and then, if they are counted, of records
-            in no table, by attribute and in all.
-        shares: The most shares that one of them counts of each record.
+        counts: The counts (cells,) of each joint table; then, if requested, the counts of records
+            outside the domain as `OutsideCounter.counts` gives them.
+        shares: The most shares that a joint table counts of each record.
     """
 
     counts: tuple[npt.NDArray[Any], ...]
@@ -212,16 +210,16 @@ class PartialCounts:
         return "PartialCounts(counts confidential)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes without most zeros and leading zeros."""
+        """Pickle the counts without most of their zeros, in narrow types."""
         return _unpack_counts, (self.shares, *map(_pack_counts, self.counts))
 
 
 def _pack_counts(counts: npt.NDArray[Any]) -> tuple[Any, ...]:
-    """Pack the counts (cells,) of a table in the narrowest type that holds them.
+    """Pack the counts (cells,) of a table in the narrowest possible type.
 
     Returns:
-        The counts alone; or, where few are not zero, their positions, these counts, and the number
-        of cells.
+        The counts alone; or, if most are 0, the positions of the others, their counts, and the
+        number of cells.
     """
     largest = counts.max(initial=0)
     # Never uint64, which NumPy does not add to int64.
@@ -246,7 +244,7 @@ def _scatter(positions: npt.NDArray[Any], counts: npt.NDArray[Any], cells: int) 
 
 
 def make_empty_counts(job: Job) -> PartialCounts:
-    """Return the joint tables of no rows."""
+    """Return joint tables without records."""
     sizes = [job.count_cells(joint) for joint in job.joints]
     if job.outside:
         sizes.append(2 * (len(job.outside) + 1))
@@ -264,7 +262,7 @@ _TOO_MANY_SHARES = Fault(
 
 
 def choose_overflow_fault(shares: int) -> Fault:
-    """Return the fault of counts of too many records.
+    """Return the fault for counting too many records.
 
     Args:
         shares: The most shares that a table counts of each record; 1 without measures.
@@ -273,7 +271,7 @@ def choose_overflow_fault(shares: int) -> Fault:
 
 
 def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
-    """Return the sum of some partial counts, or the first fault. The terms are not changed."""
+    """Return the sum of partial counts, or the first fault, without changing the terms."""
     for term in terms:
         if isinstance(term, Fault):
             return term
@@ -289,7 +287,7 @@ def add_partial_counts(*terms: PartialCounts | Fault) -> PartialCounts | Fault:
                     total += counts
     except MemoryError:
         return OUT_OF_MEMORY
-    # Each table counts the same records, and some count shares of them.
+    # Each table counts the same records, and some tables count shares of them.
     if sums and max(counts.sum() for counts in sums) > LARGEST_SUM:
         return choose_overflow_fault(shares)
     return PartialCounts(sums or (), shares)

@@ -1,4 +1,4 @@
-"""Reading: one pass over the row groups of a partition, and what goes wrong in it."""
+"""Reading: one pass over the row groups of a partition, and the faults that may occur in it."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from fitplug_dask.sources import ChangedError, Format, StoreError, get_request_p
 from fitplug_dask.workers import OUT_OF_MEMORY, CheckError, Fault
 
 _NO_DAMAGE = (MemoryError, CheckError, DamagedFileError, StoreError, FileNotFoundError, ImportError)
-"""What a reader raises for other reasons than damage; so do errors of the system with a number."""
+"""Errors of readers that do not mean damage, like operating system errors with a number."""
 
 _BATCH_ROWS = 2**16
 _SMALL_BATCH_ROWS = 2**13
 
 
 class RowConsumer(Protocol):
-    """What takes the rows that are read."""
+    """A consumer of the rows that are read."""
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
-        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        """Take the rows of an Arrow batch; `shared` are the codes from their folders."""
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
-        """Take `rows` rows that no column distinguishes."""
+        """Take `rows` rows that share the codes of all attributes."""
 
 
 def count_partition(job: Job, partition: Partition) -> PartialCounts | Fault:
@@ -66,7 +66,7 @@ def count_partition(job: Job, partition: Partition) -> PartialCounts | Fault:
 
 
 class _BatchJoiner:
-    """Joins small batches of the same columns, as each one takes time by itself."""
+    """Joins small batches of the same columns, because every batch has a fixed cost."""
 
     def __init__(self, consumer: RowConsumer) -> None:
         self.consumer = consumer
@@ -76,7 +76,7 @@ class _BatchJoiner:
         self._columns: Sequence[str] = ()
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: Mapping[str, int]) -> None:
-        """Give the rows of a batch to the consumer, now or with others or by `flush`.
+        """Pass the rows of a batch to the consumer, now, with later batches, or at `flush`.
 
         `shared` are the codes of all other attributes, none of them OUTSIDE.
         """
@@ -95,7 +95,7 @@ class _BatchJoiner:
             self.flush()
 
     def flush(self) -> None:
-        """Give the rows that are left to the consumer."""
+        """Pass the remaining rows to the consumer."""
         if not self._batches:
             return
         batches, codes = self._batches, self._shared
@@ -113,13 +113,13 @@ class _BatchJoiner:
 def read_partition(
     consumer: RowConsumer, partition: Partition, *, takes_outside: bool = False
 ) -> Fault | None:
-    """Give all rows of a partition to a consumer, or return why that failed.
+    """Pass all rows of a partition to a consumer, or return the fault.
 
     Args:
         consumer: The consumer.
         partition: The partition.
-        takes_outside: Whether the consumer takes the rows of files, too, whose folders put all
-            their rows outside the domain.
+        takes_outside: Whether the consumer also takes the rows of files whose folders put all rows
+            outside the domain.
     """
     slices = [part for part in partition.slices if takes_outside or not _is_outside(part.file)]
     asked = [part for part in slices if ReadAhead.reads(part.file)]
@@ -147,9 +147,9 @@ def _is_in_store(file: CheckedFile) -> bool:
 
 
 def _check_versions(files: Sequence[CheckedFile]) -> Fault | None:
-    """Check the files of stores that could not be asked for bytes of one version.
+    """Check that files have not changed if their stores cannot serve the bytes of one version.
 
-    Their state was read before the bytes, and is read again behind them, of several files at once.
+    Their state was read before the bytes, and is read again after them, for several files at once.
     """
     doubtful = [file for file in files if not file.location.proves_state(file.stamp)]
     if not doubtful:
@@ -166,10 +166,10 @@ def _check_version(file: CheckedFile) -> Fault | None:
 
 
 def _read_slice(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhead) -> Fault | None:
-    """Read the row groups of one file, which must be that of the snapshot.
+    """Read the row groups of one file, which must not have changed since the snapshot.
 
-    Its state was read for the snapshot, and is read again behind its bytes: by this for a local
-    file and where the file seems to be damaged, as bytes of another version may.
+    Its state was read for the snapshot, and is read again after its bytes: here, if the file is
+    local or seems damaged, since the bytes may come from another version.
     """
     file = file_slice.file
     try:
@@ -186,7 +186,7 @@ def _check_unchanged(file: CheckedFile) -> Fault | None:
 
 
 def _explain_error(file: CheckedFile, error: Exception) -> Fault:
-    """Return why a file cannot be read, in words that quote nothing of what was raised."""
+    """Return a fault that explains why a file cannot be read, without quoting the error."""
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
     if isinstance(error, CheckError):
@@ -200,7 +200,7 @@ def _explain_error(file: CheckedFile, error: Exception) -> Fault:
             f"{file.display_path} disappeared during the count, or a worker does not see it. "
             "All workers must see the files under the same path."
         )
-    # Arrow has no number for damage, which it calls an error of input, too.
+    # Arrow raises OSError for damage, too, but without a number.
     if isinstance(error, OSError) and error.errno is not None:
         return Fault(f"{file.display_path} cannot be read any more. Check its disk or store.")
     if isinstance(error, ImportError):
@@ -219,26 +219,26 @@ def _make_change_fault(file: CheckedFile) -> Fault:
 
 
 def _make_damage_fault(file: CheckedFile, row_group: int | None) -> Fault:
-    """Return the fault of damage in a row group, or before one is read."""
+    """Return the fault for damage in a row group, or before the first one is read."""
     if row_group is not None:
         return Fault(describe_damage(file, row_group))
     return Fault(f"{file.display_path} cannot be opened, so the file is damaged. Write it again.")
 
 
 def _read_row_groups(joiner: _BatchJoiner, file_slice: FileSlice, ahead: ReadAhead) -> Fault | None:
-    """Read the row groups of one file, whose number of rows must be that of the footer.
+    """Read the row groups of one file, and check their numbers of rows against the footer.
 
     Raises:
         DamagedFileError: A column has a type that is not counted, or deleted rows changed.
         StoreError: The store does not send the bytes.
-        OSError: The disk does not.
+        OSError: The disk cannot be read.
     """
     file, shared = file_slice.file, dict(file_slice.file.folder_codes)
     if file.exact and not file.columns and file.adaptation is None:
         joiner.consumer.take_identical_rows(file_slice.rows, shared)
         return None
     adapt = file.load_adaptation()
-    # The indices of other formats' dictionaries may be too narrow for joined dictionaries.
+    # In other formats, the indices of dictionaries may be too narrow for joined dictionaries.
     joins = file.format is Format.PARQUET and not _is_outside(file)
     take_batch = (joiner if joins else joiner.consumer).take_batch
     row_group: int | None = None

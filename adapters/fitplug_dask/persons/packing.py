@@ -1,20 +1,19 @@
-"""Packing: rows of persons in little memory, as keyed hashes of persons and packed cells.
+"""Packing: the rows of persons as keyed hashes and packed cells, to save memory.
 
-SipHash-2-4 is a keyed pseudo-random function. Aumasson, Bernstein, "SipHash: a fast short-input
-PRF" (2012). The output of 128 bits is that of the authors' reference code. Without the key its
-outputs cannot be distinguished from random ones.
+**Hashes.** Persons are hashed with SipHash-2-4, a keyed pseudo-random function: without the key its
+outputs cannot be distinguished from random ones. The output of 128 bits is that of the authors'
+reference code. Aumasson, Bernstein, "SipHash: a fast short-input PRF" (2012).
 
-Each person is identified by one spelling.
+**Spelling.** Before it is hashed, an identifier is rewritten in a standard form, because programs
+write one number in several ways: 7 and, in a column with nulls, 7.0; 007 where leading zeros were
+kept; 1e+05 for 100000 in R. If each were another person, one person could keep several times as
+many rows as the unit of privacy allows. So an integer is the same identifier however it is written,
+and blanks at either end are ignored. Text that is empty, blank, or a common way to write null
+identifies nobody: otherwise all these rows, of many people, would count as one person. All other
+text is compared byte by byte: A7 and a7 are two persons.
 
-Programs write one number in several ways: 7 and, in a column with nulls, 7.0; 007 where leading
-zeros were kept; 1e+05 for 100000 in R. Taken for several persons, one person would keep several
-times as many rows as the unit of privacy allows. So a whole number is the same identifier however
-it is written, and blanks at either end do not count. Text that is empty or blank, or that programs
-write for null, identifies nobody: one person of all these rows would stand for many people. All
-other text is compared byte by byte: A7 and a7 are two persons.
-
-The identifiers that may need another spelling are found by their first and last bytes, as most need
-none.
+Most identifiers are in the standard form. Those that may not be are found by their first and last
+bytes.
 """
 
 from __future__ import annotations
@@ -67,23 +66,23 @@ class PersonHasher:
     """Hashes the persons of batches of rows."""
 
     def __init__(self, key: bytes, columns: int) -> None:
-        """Keep the secret key of 16 bytes, for persons identified by so many columns."""
+        """Hash persons that `columns` columns identify together, under a secret key of 16 bytes."""
         self._key = key
         self._hashers = [_ColumnHasher(key) for _ in range(columns)]
 
     def hash_persons(self, columns: Sequence[Any]) -> tuple[Words, Known]:
-        """Hash the persons that compact Arrow arrays (n,), or slices of these, identify together.
+        """Hash the persons that compact Arrow arrays (n,), or slices of them, identify together.
 
-        Strings are hashed by their bytes in whichever type they are stored, as `spell_identifiers`
-        spells them, and integers by their value in whichever width. Of several columns, their
-        hashes are hashed in the order of the columns.
+        The hash of a string depends only on its bytes in the standard form of `spell_identifiers`,
+        and the hash of an integer only on its value, not on the types in which they are stored. If
+        there are several columns, their hashes are hashed together, in the order of the columns.
 
         Returns:
-            The hashes (n, 2), and whether there is a person (n,), with every part of its key.
+            The hashes (n, 2), and whether all columns identify the person (n,).
 
         Raises:
-            CheckError: An array is not compact, or holds what cannot identify persons.
-            IndexError: An index is beyond its dictionary.
+            CheckError: An array is not compact, or has a type that cannot identify persons.
+            IndexError: An index is outside its dictionary.
         """
         hashed = [
             hasher.hash_column(column)
@@ -97,7 +96,7 @@ class PersonHasher:
 
 
 class _ColumnHasher:
-    """Hashes one column of batches; a dictionary is hashed once, not with every batch."""
+    """Hashes one column of batches; a dictionary that several batches share is hashed once."""
 
     def __init__(self, key: bytes) -> None:
         self._key = halve_key(key)
@@ -105,7 +104,7 @@ class _ColumnHasher:
         self._hashes_of_entries: tuple[Words, Known] | None = None
 
     def hash_column(self, column: Any) -> tuple[Words, Known]:
-        """Hash an array (n,) to hashes (n, 2), and return which values identify somebody (n,)."""
+        """Return the hashes (n, 2) of an array (n,), and whether each value identifies somebody."""
         if not pt.is_dictionary(column.type):
             return self._hash_values(column)
         entries = column.dictionary
@@ -116,7 +115,7 @@ class _ColumnHasher:
         indices = column.indices.cast(pa.int64()).fill_null(0).to_numpy()
         if not valid.any():
             return np.zeros((len(column), 2), dtype=np.uint64), valid
-        if indices.min() < 0:  # which NumPy would count from the end
+        if indices.min() < 0:  # NumPy would count it from the end
             raise IndexError("an index is below 0")
         return tags[indices], known[indices] & valid
 
@@ -134,8 +133,8 @@ class _ColumnHasher:
             return tags, known
         values = view_numbers(column)
         if values.dtype.kind == "u" and values.max(initial=0) >= 2**63:
-            # The ninth byte distinguishes the largest unsigned integers from negative ones:
-            # persons that were taken for one would share the rows that are kept.
+            # The ninth byte distinguishes the largest unsigned integers from negative ones.
+            # Otherwise two persons with one hash would share k rows.
             messages = np.zeros((len(values), 9), dtype=np.uint8)
             messages[:, :8] = values.astype("<u8").view(np.uint8).reshape(-1, 8)
             loops.hash_messages(*self._key, messages, tags)
@@ -144,7 +143,7 @@ class _ColumnHasher:
         return tags, known
 
     def _hash_unusual(self, column: Any, tags: Words, known: Known) -> None:
-        """Correct what was found for the texts that are spelled in another way than usual."""
+        """Replace the hashes of texts that may not be in the standard form."""
         unusual = find_unusual(column)
         if not len(unusual):
             return
@@ -159,11 +158,12 @@ _WORD = 2**63
 
 
 class Rows(NamedTuple):
-    """Rows inside of the domain. They are confidential, and so is their repr.
+    """Rows inside the domain. They are confidential, and the repr hides them.
 
     Attributes:
-        tags: The hashes (n, 2) of the rows' persons.
-        words: The cells (n, w) of the rows on all attributes, as `Packing` packs them.
+        tags: For each row, the hash of its person, as two 64-bit words (n, 2).
+        words: For each row, its codes for all attributes, packed into w 64-bit words by `Packing`
+            (n, w).
     """
 
     tags: Words
@@ -185,12 +185,12 @@ def concatenate_rows(groups: Sequence[Rows]) -> Rows:
 
 
 class Field(NamedTuple):
-    """Where the packed cells of rows have one attribute.
+    """The place of one attribute's code in the packed words.
 
     Attributes:
         word: The number of the word.
-        step: By how much the word grows from one cell of the attribute to the next.
-        size: The number of cells of the attribute.
+        step: The difference in the word between consecutive codes of the attribute.
+        size: The number of codes of the attribute.
     """
 
     word: int
@@ -204,12 +204,12 @@ class Field(NamedTuple):
 
 
 class Packing:
-    """Packs the codes of a row on all attributes into as few 64-bit words as hold them.
+    """Packs the codes of a row for all attributes into a few 64-bit words.
 
     Attributes:
-        words: The attributes that each word holds.
-        record: The type of a row as it is sent: without gaps, and each word in the narrowest type
-            that holds it.
+        words: The attributes in each word.
+        record: The NumPy type of a row as it is sent: without gaps, and with each word in the
+            narrowest possible type.
     """
 
     def __init__(self, job: Job) -> None:
@@ -234,7 +234,7 @@ class Packing:
         return 16 + 8 * len(self.words)
 
     def find_field(self, name: str) -> Field:
-        """Return where the packed cells have an attribute, which must be one of the job's."""
+        """Return the place of an attribute of the job in the packed words."""
         w, names = next((w, names) for w, names in enumerate(self.words) if name in names)
         after = names[names.index(name) + 1 :]
         return Field(w, math.prod(self._sizes[other] for other in after), self._sizes[name])
@@ -248,7 +248,7 @@ class Packing:
         return records
 
     def read_records(self, pieces: Iterable[memoryview]) -> Rows:
-        """Return the rows of all records in some pieces of bytes."""
+        """Return the rows of all records in pieces of bytes."""
         records = np.frombuffer(b"".join(pieces), dtype=self.record)
         words = np.empty((len(records), len(self.words)), dtype=np.uint64)
         for w in range(len(self.words)):
@@ -280,7 +280,7 @@ class Packing:
         for w, names in enumerate(self.words):
             cell = words[:, w].astype(np.int64)
             for name in reversed(names[1:]):
-                # Division by one number is fast in NumPy, and `divmod` is not.
+                # In NumPy, division by a scalar is fast, but `divmod` is not.
                 rest = cell // self._sizes[name]
                 codes[name] = cell - rest * self._sizes[name]
                 cell = rest
@@ -289,7 +289,7 @@ class Packing:
 
 
 def _choose_type(size: int) -> str:
-    """Return the narrowest type of numbers below `size`."""
+    """Return the narrowest type for numbers below `size`."""
     return next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 2 ** (8 * width))
 
 
@@ -309,13 +309,13 @@ _NULL = _mark("".join({text[0] for text in NULLS}))
 
 
 def find_unusual(column: Any) -> npt.NDArray[np.int64]:
-    """Find the texts that `spell_identifiers` may change.
+    """Find the texts that `spell_identifiers` changes.
 
     Args:
         column: A compact Arrow array (n,) of text.
 
     Returns:
-        The positions of these texts, and perhaps of others.
+        The positions of these texts, and possibly of others.
     """
     content, places = view_stretches(column)
     if not len(content):
@@ -329,8 +329,8 @@ def find_unusual(column: Any) -> npt.NDArray[np.int64]:
 
 
 def spell_identifiers(column: Any) -> Any:
-    """Spell identifiers (n,) in one way; those of nobody become null."""
-    # The functions for ASCII leave other bytes alone, whether they are UTF-8 or not.
+    """Rewrite identifiers (n,) in the standard form; those that identify nobody become null."""
+    # The functions for ASCII do not change other bytes, whether or not they are UTF-8.
     texts = column.cast(pa.large_binary()).view(pa.large_string())
     texts = _replace(pc.ascii_trim(texts, characters=BLANKS), _WHOLE, _spell_whole)
     texts = _replace(texts, _POWER, _spell_powers)
@@ -339,7 +339,7 @@ def spell_identifiers(column: Any) -> Any:
 
 
 def _replace(texts: Any, pattern: str, spell: Callable[[Any], Any]) -> Any:
-    """Replace the texts (n,) that match a pattern by what `spell` makes of them."""
+    """Replace the texts (n,) that match a pattern by `spell` of them."""
     matches = pc.match_substring_regex(texts, pattern).fill_null(False)
     if not pc.any(matches).as_py():
         return texts
@@ -347,7 +347,7 @@ def _replace(texts: Any, pattern: str, spell: Callable[[Any], Any]) -> Any:
 
 
 def _spell_whole(texts: Any) -> Any:
-    """Spell whole numbers without a plus sign, a point, and zeros that mean nothing."""
+    """Rewrite integers without a plus sign, a point, and leading zeros."""
     texts = pc.if_else(
         pc.match_substring(texts, "."),
         pc.ascii_rtrim(pc.ascii_rtrim(texts, characters="0"), characters="."),
@@ -361,7 +361,7 @@ def _spell_whole(texts: Any) -> Any:
 
 
 def _spell_powers(texts: Any) -> Any:
-    """Spell whole numbers such as 1e+05 by their digits, and leave others as they are."""
+    """Rewrite integers such as 1e+05 by their digits, and leave fractions as they are."""
     numbers = {text: Decimal(text) for text in texts.to_pylist()}
     spelled = [str(int(n)) if n == int(n) else text for text, n in numbers.items()]
     return pc.take(

@@ -1,8 +1,9 @@
-"""Selected rows: what persons keep, on the way from buckets of persons to slabs of tables.
+"""Selected rows: counting the kept rows of persons in slabs of large tables.
 
-Which rows a person keeps is known where all rows of the person are, and a slab of a large table has
-cells of many persons. So rows are brought together twice: by person, and those that are kept by
-slab. In between they are in a durable store, as they may be more than all workers have memory for.
+The kept rows of a person are known only where all rows of the person are together, and a slab of a
+large table has cells of many persons. So rows are brought together twice: by person, and then the
+kept rows by slab. In between they are in a durable store, because they may exceed the memory of all
+workers.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def count_person_shards(
         selection: Which rows of each person are counted.
         partitions: The partitions of the rows.
         shards: The slabs. Rows of persons take as much memory between tasks as counts.
-        store: Where the kept rows are stored meanwhile.
-        client: What runs the tasks.
+        store: Where the kept rows are stored in the meantime.
+        client: Runs the tasks.
         report: Called in this thread with the finished and the total number of steps of both
             exchanges.
 
@@ -91,7 +92,7 @@ def count_person_shards(
 def keep_buckets(
     job: PersonJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
 ) -> Buckets:
-    """Store the rows that the persons of some buckets keep; return the buckets that have any.
+    """Store the kept rows of some buckets of persons; return the buckets that have any.
 
     Raises:
         CheckError: The selection fails a check.
@@ -118,7 +119,7 @@ def join_buckets(*results: Buckets) -> Buckets:
 def split_bucket(
     read: Callable[[int], bytes], what: ShardJob, bucket: int
 ) -> Mapping[int, SparseCounts] | Fault:
-    """Return the counts of each slab over the kept rows of one bucket."""
+    """Return the counts of the kept rows of one bucket in each slab."""
     packing = Packing(what.job)
     words = _decode_words(read(bucket), len(packing.words))
     codes = packing.unpack(words)
@@ -132,7 +133,7 @@ def split_bucket(
 
 
 def _encode_words(words: np.ndarray[Any, np.dtype[np.uint64]]) -> bytes:
-    """Write packed cells (n, w) as bytes, whose length tells n in blocks only."""
+    """Write packed words (n, w) as bytes, padded so that their length reveals only blocks of n."""
     width = 8 * words.shape[1]
     blocks = -(-len(words) // _BLOCK_ROWS)
     content = np.array(len(words), "<u8").tobytes() + words.astype("<u8").tobytes()
@@ -140,7 +141,7 @@ def _encode_words(words: np.ndarray[Any, np.dtype[np.uint64]]) -> bytes:
 
 
 def _decode_words(content: bytes, width: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Read packed cells (n, w), with w the width."""
+    """Read packed words (n, w), where w is `width`."""
     numbers = np.frombuffer(content, "<u8")
     n = int(numbers[0])
     # If nothing but the total is counted, w is 0, from which NumPy cannot tell n.
@@ -148,5 +149,5 @@ def _decode_words(content: bytes, width: int) -> np.ndarray[Any, np.dtype[np.uin
 
 
 def _report_half(report: Report, half: int) -> Report:
-    """Report one of two steps as a half of all."""
+    """Report one of two exchanges as half of all steps."""
     return lambda done, total: report(half * total + done, 2 * total)

@@ -1,28 +1,28 @@
 """Selection: at most k rows of each person, chosen by a keyed hash of the person's rows alone.
 
-The privacy cost k^2 rho of a person with at most k rows rests on this: one person more or less
-changes the tables by at most k rows. It holds because which rows of a person are kept depends on
-that person's rows alone. It does not depend on other persons' rows, on their order, or on how
-files are cut into partitions. So every row gets a priority that is a pseudo-random function of its
-person and its cells, and the k rows of lowest priority are kept. Rows of equal priority are equal
-in all that is counted, so any of them may be kept. Each of a person's cells is as likely as
-another to come first, however many rows it has.
+A person with at most k rows costs k^2 rho of privacy because one person more or less changes the
+tables by at most k rows. For this, the kept rows of a person may depend only on that person's rows,
+and not on other persons' rows, on the order of rows, or on how files are cut into partitions. So
+every row gets a priority that is a pseudo-random function of its person and its cells, and the k
+rows of lowest priority are kept. Rows of equal priority are counted in the same cells, so any of
+them may be kept. Each cell of a person is equally likely to come first, however many rows the
+person has there.
 
-A unit of privacy may say more: that each record of a person is in another cell, over all attributes
-that are counted or of one. The rows of a person in one cell are then a group, and the one of lowest
-priority stands for it; k of those that are left are kept.
+A unit of privacy may also require that all records of a person are in different cells, either over
+all counted attributes or of one of them. The rows of a person in one cell are then a group. Only
+the row of lowest priority remains of each group, and k of the remaining rows are kept.
 
 Rows outside the domain are in no table and do not compete. Nor do rows without a person, and rows
-that do not pass the filters: which these are depends on each row alone.
+that do not pass the filters. All this depends on each row alone.
 
-A person is represented by a hash of 128 bits under a secret key. Two persons with the same hash
-would share k rows, and the removal of one would let in rows of the other: up to 2 k rows change.
-The chance that any two of n persons have the same hash is n^2 / 2^129, below 2^-60 for all people
-alive, which is why it is not a hash of 64 bits. The key prevents that somebody who chooses
-identifiers chooses such a pair.
+A person is represented by a 128-bit hash under a secret key. Two persons with the same hash would
+share k rows, and without one of them, rows of the other would take their place: up to 2 k rows
+would change. The probability that any two of n persons have the same hash is n^2 / 2^129, below
+2^-60 for all people alive; 64 bits would not suffice. The key prevents anybody who can choose
+identifiers from choosing such a pair.
 
-What must hold of the rows that were kept is checked after each selection. The privacy cost rests on
-it, so it is not left to the loops that select, and the check shares no code with these.
+After each selection, the limits are checked on the kept rows. Since the privacy guarantee rests on
+them, this check shares no code with the loops that select.
 """
 
 from __future__ import annotations
@@ -59,32 +59,32 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class RecordGroups:
-    """Which rows of one person belong together: those in one cell.
+    """How the rows of a person form groups: by their cell over all attributes, or of one attribute.
 
     Attributes:
-        field: Where the packed cells have the attribute whose cells these are, one of which may be
-            that of all other values; None for cells over all attributes that are counted.
+        field: The place of the attribute in the packed words, if the groups are its cells (one of
+            which may be the cell of all other values); None for cells over all counted attributes.
     """
 
     field: Field | None = None
 
     def identify_groups(self, words: Words) -> Words:
-        """Return numbers (n, g), equal for rows of one group of a person, from cells (n, w)."""
+        """Map packed words (n, w) to numbers (n, g) that are equal for rows of one group."""
         return words if self.field is None else self.field.read(words)[:, None]
 
 
 def select_one_of_each_group(key: bytes, rows: Rows, groups: RecordGroups) -> npt.NDArray[np.int64]:
     """Select the row of lowest priority in each group of each person.
 
-    The order is that of `loops.select_rows`. It must be: the k rows of lowest priority among those
-    selected here are then the same, whether this is done once, or for parts of the rows first. For
-    a group whose best row is missing from a part has a worse row there, which pushes no row out
-    that the best one would not.
+    Rows are ordered as in `loops.select_rows`. This is essential: the k rows of lowest priority
+    among those selected here are then the same, whether all rows are processed at once or parts of
+    them first. For if the best row of a group is missing from a part, a worse row represents the
+    group there, and displaces no row that the best one would not.
 
     Args:
         key: The key of priorities, 16 bytes.
         rows: Rows of some persons.
-        groups: Which rows belong together.
+        groups: The groups of rows.
 
     Returns:
         The positions of the rows, in no particular order.
@@ -105,7 +105,7 @@ def select_one_of_each_group(key: bytes, rows: Rows, groups: RecordGroups) -> np
 
 
 def mix_words(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np.uint64]:
-    """Mix the hash (n,) of a row's person and its group (n, g) to one number (n,)."""
+    """Mix the hash of each row's person (n,) and its group (n, g) into one number (n,)."""
     mixed = tags.copy()
     for column in identities.T:
         mixed ^= column
@@ -115,9 +115,10 @@ def mix_words(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np
 
 
 def _find_repeated(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArray[np.bool_]:
-    """Find rows that may be in one group of one person with another row.
+    """Find rows that may share their person and group with another row.
 
-    Every such row is found. A few others may be, as 64 bits stand for a person and a group here.
+    All such rows are found, and possibly a few others, because 64 bits stand for the person and the
+    group here.
 
     Args:
         tags: The first half (n,) of the hash of each row's person.
@@ -134,14 +135,14 @@ def _find_repeated(tags: npt.NDArray[np.uint64], identities: Words) -> npt.NDArr
 
 
 _MOST_BITS = 20
-"""Of the numbers by which rows are counted; the counts then take 8 MB."""
+"""The most bits of the numbers by which rows are counted; the counts then take 8 MB."""
 
 
 def check_rows(rows: Rows) -> None:
-    """Check that every row has the hash of a person, and cells.
+    """Check that every row has the hash of a person and packed words.
 
     Raises:
-        CheckError: There are more or fewer hashes than rows.
+        CheckError: The numbers of hashes and rows differ.
     """
     if rows.tags.ndim != 2 or rows.words.ndim != 2 or rows.tags.shape != (len(rows.words), 2):
         _refuse("the numbers of rows and of person hashes differ")
@@ -150,20 +151,21 @@ def check_rows(rows: Rows) -> None:
 def check_selection(
     rows: Rows, selected: npt.NDArray[np.int64], limit: int, groups: RecordGroups | None
 ) -> None:
-    """Check that the rows that were kept are within the limits.
+    """Check that the selected rows are within the limits.
 
-    They are counted by the first bits of the hashes of their persons, and only those in counts
-    above the limit are sorted and compared.
+    They are counted by the first bits of the hashes of their persons. Only rows in counts above the
+    limit are sorted and compared.
 
     Args:
-        rows: The rows (n,) that were selected from.
+        rows: The rows (n,) to select from.
         selected: The positions (m,) of the selected rows.
         limit: The most rows of a person.
-        groups: The rows of a person of which at most one is kept; None if there is no such limit.
+        groups: The groups of a person's rows that may have at most one selected row; None if there
+            is no such limit.
 
     Raises:
-        CheckError: A position is none of the rows, or there twice; a person has more rows than the
-            limit, or more than one in a group.
+        CheckError: A position does not exist or is repeated, or a person has more rows than the
+            limit, or more than one row of a group.
     """
     check_rows(rows)
     is_selected = np.zeros(len(rows.tags), dtype=bool)
@@ -182,13 +184,13 @@ def check_selection(
 
 
 def _repeats(numbers: npt.NDArray[np.uint64], keys: Sequence[Words], limit: int) -> bool:
-    """Return whether any key is there more often than the limit.
+    """Return whether any key occurs more often than the limit.
 
     Args:
-        numbers: A number (m,) for each key, the same for the same keys, whose first bits are spread
-            evenly.
+        numbers: A number (m,) for each key, equal for equal keys, whose first bits are evenly
+            distributed.
         keys: The keys, in arrays (m, w).
-        limit: How often a key may be there.
+        limit: How often a key may occur.
     """
     if limit >= len(numbers):
         return False
@@ -215,14 +217,15 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, repr=False)
 class Selection:
-    """Which rows of each person are counted.
+    """How to select the rows of each person that are counted.
 
     Attributes:
         person: The columns that identify persons.
         records: The most rows kept of each person.
         tag_key: 16 secret bytes, the key of the hashes of persons.
         priority_key: 16 secret bytes, the key of the priorities of rows.
-        groups: The rows of a person of which at most one is kept; None if there is no such limit.
+        groups: The groups of a person's rows of which at most one row is kept; None if there is no
+            such limit.
     """
 
     person: tuple[str, ...]
@@ -242,13 +245,13 @@ class Selection:
         key: bytes | None,
         groups: RecordGroups | None = None,
     ) -> Selection:
-        """Create the selection that the keywords of `count` ask for.
+        """Create the selection for the arguments of `count`.
 
         Args:
             person: The columns that identify persons, at least one.
             records: The most rows kept of each person.
-            key: At least 16 secret bytes; drawn if None.
-            groups: The rows of a person of which at most one is kept.
+            key: At least 16 secret bytes; drawn at random if None.
+            groups: The groups of a person's rows of which at most one row is kept.
 
         Raises:
             TypeError: The key is not at least 16 bytes.
@@ -262,14 +265,14 @@ class Selection:
         """Select the rows that are kept.
 
         Args:
-            rows: All rows of some persons. If they are only some of a person's rows, all of them
-                that the person keeps are selected, and perhaps more.
+            rows: All rows of some persons. If only some rows of a person are given, those that the
+                person keeps are selected, and possibly others.
 
         Returns:
             The positions of the rows.
 
         Raises:
-            CheckError: What was selected breaks a limit, or the rows lack hashes of persons.
+            CheckError: The selected rows break a limit, or rows lack the hash of a person.
         """
         check_rows(rows)
         if self.groups is None:
@@ -290,14 +293,14 @@ class Selection:
 
 
 def find_record_groups(limit: AddRemove, job: Job) -> RecordGroups | None:
-    """Find the records of a person of which at most one is kept.
+    """Find the groups of a person's records of which at most one is kept.
 
     Args:
         limit: The limit on the records of a person, which `check_request` has checked.
-        job: What is counted.
+        job: What to count.
 
     Returns:
-        The groups of records; None if the limit says how many records, and nothing else.
+        The groups of records; None if only their number is limited.
     """
     if limit.distinct:
         return RecordGroups()
@@ -310,10 +313,10 @@ _COMPACTED_ROWS = 2**21
 
 
 class RowCollector:
-    """Takes the batches of a partition, and holds the rows that may be kept."""
+    """Takes the batches of a partition, and collects the rows that may be kept."""
 
     def __init__(self, job: Job, selection: Selection) -> None:
-        """Hold no rows."""
+        """Start without rows."""
         self._job, self._selection = job, selection
         self._packing = Packing(job)
         self._hasher = PersonHasher(selection.tag_key, len(selection.person))
@@ -325,7 +328,7 @@ class RowCollector:
         self._collected = self._compacted = 0
 
     def take_batch(self, batch: Any, columns: Sequence[str], shared: FolderCodes) -> None:
-        """Take the rows of an Arrow batch; `shared` are the codes that their folders give."""
+        """Take the rows of an Arrow batch; `shared` are the codes from their folders."""
         self._make_room(batch.num_rows)
         codes: dict[str, Any] = {}
         for name in columns:
@@ -349,15 +352,15 @@ class RowCollector:
             shared = take_codes(shared, positions)
         self._groups.append(Rows(tags, self._packing.pack({**codes, **shared}, rows)))
         self._collected += rows
-        # This is seldom enough to cost little, and often enough that persons of very many rows,
-        # such as those behind a placeholder, take no more memory than others.
+        # This is rare enough to cost little, and frequent enough that a person with very many rows,
+        # such as a placeholder for many people, takes no more memory than others.
         if self._collected > max(_COMPACTED_ROWS, 2 * self._compacted):
             collected = self.collect()
             self._groups = [collected.take(self._selection.select_rows(collected))]
             self._collected = self._compacted = len(self._groups[0].tags)
 
     def take_identical_rows(self, rows: int, shared: Mapping[str, int]) -> None:
-        """Refuse rows that no column distinguishes: the rows of persons have one."""
+        """Refuse rows without columns: rows of persons have at least the person column."""
         raise AssertionError("rows of persons need a column that identifies persons")
 
     def collect(self) -> Rows:

@@ -1,9 +1,10 @@
-"""The test of hashing and selection that each process makes before it counts by person.
+"""Selection check: a test of hashing and selection that each process runs before it counts persons.
 
-The limit on the rows of a person rests on what PyArrow, NumPy and the loops of this process do, and
-a fault there shows in no count. So a few known rows are given to them, in slices of arrays of the
-kinds that persons are stored in. The rows that come out must be those of plain Python: a second
-SipHash on Python's integers, itself tested by vectors of its authors, and a loop over the rows.
+The limit on the rows of a person depends on PyArrow, NumPy and the compiled loops of this process,
+and no count would reveal a fault there. So the process hashes and selects a few known rows, in
+slices of arrays of all types that may identify persons. The selected rows must be those of plain
+Python: a second SipHash on Python integers, itself tested with the vectors of its authors, and a
+loop over the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fitplug_dask.workers import CheckError
 
 Person: TypeAlias = str | int | None
 SelectedRows: TypeAlias = list[tuple[int, int, int]]
-"""Of each selected row, the two words of its person's hash, and its cell; ascending."""
+"""For each selected row, the two words of its person's hash and its cell; sorted."""
 
 _KEY = bytes(range(16))
 _OTHER_KEY = bytes(range(16, 32))
@@ -35,13 +36,13 @@ _VECTORS = {
     15: "5493e99933b0a8117e08ec0f97cfc3d9",
     63: "5150d1772f50834a503e069a973fbd7c",
 }
-"""By n, the hash of the bytes 0..n-1 under the key of the bytes 0..15, by SipHash's authors."""
+"""By n, the hash of the bytes 0..n-1 under the key of the bytes 0..15, from SipHash's authors."""
 
 _SIZE, _YEARS = 12, 3
 _JOB = Job({"value": Integers(0, _SIZE // _YEARS - 1), "year": Integers(1, _YEARS)}, ())
 _LIMIT = 2
 _FIRST = 3
-"""The rows before this one are cut off."""
+"""The first row of the slices."""
 
 _TEXTS: list[Person] = [*"xyz", "", "a", None, "person 8", " a", "1e+02", "100.0", None, "0100 "]
 _NUMBERS: list[Person] = [5, 6, 7, 0, -1, None, 100, -1, 7, -1, None, -1]
@@ -50,10 +51,10 @@ _CELLS = [0, 5, 3, 7, 7, 2, 9, 4, 11, 7, 10, 1]
 
 @lru_cache(maxsize=1)
 def check_selection_once() -> None:
-    """Test the hashes of persons and the selection of rows, once in a process that passes.
+    """Test the hashes of persons and the selection of rows, until a test passes in this process.
 
     Raises:
-        CheckError: They are not those of plain Python. Nothing was counted.
+        CheckError: They differ from those of plain Python. Nothing was counted.
     """
     try:
         fault = _find_fault()
@@ -70,7 +71,7 @@ def check_selection_once() -> None:
 
 
 def _find_fault() -> str | None:
-    """Return what differs from plain Python, None if nothing does."""
+    """Return what differs from plain Python, or None."""
     for length, expected in _VECTORS.items():
         message = bytes(range(length))
         for low, high in (
@@ -94,7 +95,7 @@ def _find_fault() -> str | None:
 
 
 def _store_texts() -> Iterator[tuple[str, Any]]:
-    """Yield the texts in every way in which Arrow stores them, after what they are called."""
+    """Yield the texts in every type in which Arrow stores them, each with the name of the type."""
     plain = pa.array(_TEXTS, pa.string())
     for kind in (pa.string(), pa.large_binary(), pa.string_view()):
         yield str(kind), plain.cast(kind)
@@ -110,9 +111,9 @@ def _store_numbers() -> Iterator[tuple[str, Any]]:
 
 
 def _select(selection: Selection, persons: Any) -> SelectedRows:
-    """Return the rows that are kept, as a count selects them.
+    """Return the kept rows as a count selects them.
 
-    The rows are read twice, once as a slice that was compacted, and once as a slice of what was.
+    The rows are read twice: as a compacted slice, and as a slice of a compact batch.
     """
     cells = np.array(_CELLS, dtype=np.int64)
     columns = [pa.array(cells // _YEARS), pa.array(cells % _YEARS + 1)]
@@ -134,7 +135,7 @@ def _select_plainly(
 ) -> SelectedRows:
     """Return the rows that should be kept, by a loop in the order of their priorities.
 
-    Persons are identified by so many columns, all of which hold the same.
+    `parts` columns, all with the same values, identify the persons.
     """
     ranked = []
     for person, cell in zip(persons, cells, strict=True):
@@ -169,7 +170,7 @@ def _write_words(words: tuple[int, ...]) -> bytes:
 
 
 def _spell_plainly(text: str) -> str:
-    """Return the digits of a whole number, and other text without the blanks around it."""
+    """Return the digits of an integer, and other text without the blanks around it."""
     text = text.strip()
     try:
         number = Decimal(text)
@@ -179,7 +180,7 @@ def _spell_plainly(text: str) -> str:
 
 
 def _hash_plainly(key: bytes, message: bytes) -> tuple[int, int]:
-    """Hash a message by SipHash-2-4 with 128 bits of output, on integers of Python."""
+    """Hash a message with SipHash-2-4 and 128 bits of output, on Python integers."""
     mask = 2**64 - 1
     halves = [int.from_bytes(key[i : i + 8], "little") for i in (0, 8)]
     initial = b"somepseudorandomlygeneratedbytes"

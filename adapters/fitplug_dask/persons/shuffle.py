@@ -1,9 +1,9 @@
-"""Shuffle: the rows of each person brought together, each read once.
+"""Shuffle: bringing the rows of each person together, while each row is read only once.
 
-Every partition sends the rows of each person to a bucket, by the person's hash. Each bucket then
-has all rows of its persons, keeps at most k of each, and counts them: partitions are the inputs of
-an exchange, and buckets its outputs. The rows that exceed the memory they may take are written to
-disks encrypted, under keys that exist in memory only.
+Partitions are the inputs of an exchange, and buckets of persons its outputs. Every partition sends
+each row to a bucket, by the hash of its person. So a bucket gets all rows of its persons, keeps at
+most k of each, and counts them. Rows that exceed the memory limit are written to disk encrypted,
+under keys that exist only in memory.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Cells = npt.NDArray[np.int64]
 
 _CROWDED = 4
 _CROWDED_ROWS = 1000
-"""A bucket is crowded with more rows than so many times the mean and these."""
+"""A bucket is crowded if its rows exceed `_CROWDED` times the mean plus `_CROWDED_ROWS`."""
 
 
 @dataclass(frozen=True, repr=False)
 class RowStore:
-    """Where the kept rows of each bucket are durable. Its functions are pickled.
+    """A durable store of the kept rows of each bucket. Its functions must be picklable.
 
     Attributes:
-        write: `write(bucket, content)` makes the rows of a bucket durable. If it ran before, on a
-            worker that was lost, the rows that are there stay.
+        write: `write(bucket, content)` stores the rows of a bucket. If they are already stored, by
+            a worker that was lost, it changes nothing.
         read: `read(bucket)` returns the content.
     """
 
@@ -62,13 +62,13 @@ class RowStore:
 
 @dataclass(frozen=True, repr=False)
 class PersonJob:
-    """What to count, of which rows of each person.
+    """What to count, and which rows of each person.
 
     Attributes:
         job: What to count.
         selection: Which rows are kept.
         buckets: The number of buckets, at most 2^16.
-        store: Where the rows that are kept are stored, if they are.
+        store: Where the kept rows are stored, if they are.
     """
 
     job: Job
@@ -86,7 +86,7 @@ class PersonJob:
 
 
 def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memoryview] | Fault:
-    """Return the records of the rows of one partition that may be kept, by bucket.
+    """Return the rows of one partition that may be kept, as records by bucket.
 
     Raises:
         CheckError: Hashing or selection fail a check.
@@ -101,7 +101,7 @@ def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memory
     sizes = np.bincount(bucket, minlength=job.buckets)
     most = _CROWDED * len(bucket) // job.buckets + _CROWDED_ROWS
     if sizes.max() > most:
-        # Some person has very many rows. Those that it cannot keep would crowd its bucket.
+        # Some person has very many rows. Those that cannot be kept would crowd its bucket.
         crowded = np.flatnonzero(sizes[bucket] > most)
         among = rows.take(crowded)
         selected = np.concatenate(
@@ -125,7 +125,7 @@ def split_partition(job: PersonJob, partition: Partition) -> Mapping[int, memory
 def count_buckets(
     job: PersonJob, buckets: Iterator[tuple[int, Mapping[int, memoryview]]]
 ) -> PartialCounts | Fault:
-    """Count the joint tables of the rows that the persons of some buckets keep.
+    """Count the joint tables of the kept rows of some buckets.
 
     Args:
         job: What to count.
@@ -158,11 +158,11 @@ def count_buckets(
 def divide_rows(
     job: Job, joint: Sequence[str], codes: Mapping[str, Cells], rows: int
 ) -> Iterator[tuple[Cells, Cells]]:
-    """Number the cells of a joint table that rows of these codes are in.
+    """Find the cells of rows in a joint table.
 
     Yields:
-        For each combination of the cells of its measures, the cells (rows,) and the shares (rows,)
-        that the rows have there: 1 without measures.
+        For each combination of cells of the table's measures, the cells (rows,) of the rows and
+        their shares (rows,) there. Without measures, the shares are 1.
     """
     strides = job.find_strides(joint)
     cells, axes = np.zeros(rows, dtype=np.int64), []
@@ -175,15 +175,15 @@ def divide_rows(
 
 
 _BUCKET_ROWS = 2**16
-"""The rows of a bucket that are grouped fastest: they stay in a core's cache."""
+"""The most rows of a bucket that still fit into a core's cache, where grouping them is fastest."""
 
 _MOST_BUCKETS = 2**16
 _BUCKETS_PER_THREAD = 3
 _FEWEST_ROWS = 2**14
-"""Below this a bucket costs more than its rows."""
+"""With fewer rows, a bucket costs more than its rows."""
 
 _COPIES = 4
-"""How often a row is in memory while its bucket is counted: sent, joined, unpacked and sorted."""
+"""The copies of a row in memory while its bucket is counted: sent, joined, unpacked and sorted."""
 
 
 def count_by_person(
@@ -199,13 +199,13 @@ def count_by_person(
         job: What to count.
         selection: Which rows of each person are counted.
         partitions: The partitions of the rows.
-        runner: What runs the tasks.
-        report: Called in this thread, with the rows of the tasks that have ended and of all. A row
-            is reported when it is read, and once more when it is counted.
+        runner: Runs the tasks.
+        report: Called in this thread with the rows of the finished tasks and of all tasks. Each row
+            counts twice: when it is read, and when it is counted.
 
     Raises:
         DataError: A file is at fault; the first fault found is named.
-        FitplugError: The workers themselves fail.
+        FitplugError: The workers fail.
     """
     if not partitions:
         report(0, 0)
@@ -233,7 +233,7 @@ def choose_buckets(job: Job, rows: int, memory: int, threads: int) -> int:
         job: What to count.
         rows: The number of rows.
         memory: The bytes that the buckets of one process may take together.
-        threads: The number of threads that count at once in all.
+        threads: The number of threads that count at once in total.
     """
     row_bytes = _COPIES * (Packing(job).row_bytes + Packing(job).record.itemsize)
     most_rows = max(1, min(_BUCKET_ROWS, memory // (row_bytes * threads)))

@@ -1,14 +1,12 @@
-"""Exact counts of a release, and how those of one slab reach the task that splits them.
+"""Exact counts of a release, and how the counts of a slab reach the task that splits them.
 
-They are tables of this process, whose counts travel with the task, or slabs that no process holds
-all of. Each slab is counted by one task, which writes it beside the output, encrypted with AES-GCM.
-The key is derived from the secret of the key file, which lies apart, and is forgotten with it when
-the release is published; without a ledger it is only in the memory of this run. The seals of all
-slabs are in one more encrypted file, and their own seal is what the ledger enters with the charge.
-So a run that is resumed draws the parts that are missing from the counts that were charged for, and
-counts nothing again.
-
-Tables and slabs are types of their own: no value of the counts decides which of them it is.
+The counts are either tables of this process, which travel with the task, or slabs of tables that
+are too large for one process. Each slab is counted by one task, which writes it next to the output,
+encrypted with AES-GCM. The key is derived from the secret of the key file, which lies elsewhere and
+is deleted when the release is published; without a ledger it is only in the memory of this run. The
+seals of all slabs are in another encrypted file, and the seal of that file is entered in the ledger
+with the charge. So a resumed run draws the missing parts from the counts that were charged for, and
+does not count again.
 """
 
 from __future__ import annotations
@@ -51,14 +49,14 @@ _PAUSES = (0.1, 0.5, 2.0)
 
 
 def retry(act: Callable[[], T], place: object) -> T:
-    """Return what `act` returns. It is tried again if a store fails for a moment.
+    """Return the result of `act`, which is called again if a store fails temporarily.
 
     Args:
-        act: What may be done more than once.
-        place: Where it reads and writes, for people.
+        act: A function that may be called more than once.
+        place: Where it reads and writes, for the message.
 
     Raises:
-        FitplugError: It failed; the words name the place and what to do.
+        FitplugError: It failed. The message names the place and advises the user.
     """
     for pause in (*_PAUSES, None):
         try:
@@ -80,9 +78,9 @@ class CountStore:
     """The folder of the encrypted counts of a release.
 
     Attributes:
-        place: The folder, which holds a folder for each run that counted.
-        nonce: What hides the counts in their seals, and what their key is derived from.
-        run: The name of the folder of the run whose counts are written or read.
+        place: The folder, which has a subfolder for each run that counted.
+        nonce: The nonce that hides the counts in their seals, and from which their key is derived.
+        run: The name of the subfolder of the run whose counts are written or read.
     """
 
     place: Place
@@ -93,15 +91,15 @@ class CountStore:
         return "CountStore()"
 
     def write_slab(self, number: int, counts: IntArray) -> str:
-        """Make the counts of a slab durable, and return their seal.
+        """Store the counts of a slab durably, and return their seal.
 
-        If the task ran before, on a worker that was lost, the counts that it wrote stay.
+        If the task already ran on a worker that was lost, the counts that it wrote stay.
 
         Raises:
             OSError: The file cannot be written.
-            InputError: The file that is there is damaged.
+            InputError: The existing file is damaged.
         """
-        # All counts take 8 bytes: the size of the file must not tell how large they are.
+        # Each count takes 8 bytes, so that the size of the file does not reveal how large it is.
         content = np.ascontiguousarray(counts, dtype="<i8").tobytes()
         encrypted = encrypt_long(self._key, content, self._name_context(number, "slab"))
         if self._slabs.create(_name_slab(number), encrypted):
@@ -117,7 +115,7 @@ class CountStore:
             shape: Its shape.
 
         Raises:
-            InputError: The file is missing, damaged, or is not what was sealed.
+            InputError: The file is missing or damaged, or does not have this seal.
             OSError: The file cannot be read.
         """
         counts = self._decrypt_slab(number)
@@ -126,9 +124,9 @@ class CountStore:
         return counts.reshape(tuple(shape))
 
     def write_rows(self, number: int, content: bytes) -> None:
-        """Make the rows durable that the persons of a bucket keep, before slabs are counted.
+        """Store the kept rows of a bucket of persons durably, before slabs are counted.
 
-        If the task ran before, on a worker that was lost, the rows that it wrote stay.
+        If the task already ran on a worker that was lost, the rows that it wrote stay.
 
         Raises:
             OSError: The file cannot be written.
@@ -137,7 +135,7 @@ class CountStore:
         self._slabs.create(_name_rows(number), encrypted)
 
     def read_rows(self, number: int) -> bytes:
-        """Read the rows that the persons of a bucket keep.
+        """Read the kept rows of a bucket of persons.
 
         Raises:
             InputError: The file is missing or damaged.
@@ -146,16 +144,16 @@ class CountStore:
         return self._read(number, _name_rows(number), "bucket")
 
     def remove_rows(self) -> None:
-        """Remove the rows of persons, as all slabs are counted."""
+        """Remove the rows of persons; all slabs have been counted."""
         for name in self._slabs.list_sizes():
             if name.startswith(_name_rows(None)):
                 self._slabs.remove(name)
 
     def write_seals(self, description: Mapping[str, Any], seals: Sequence[str]) -> str:
-        """Make the seals of all slabs durable, and return their own seal.
+        """Store the seals of all slabs durably, and return the seal of all of them.
 
         Args:
-            description: What is said about all counts, in types that JSON has.
+            description: A description of the counts, in JSON types.
             seals: The seal of each slab.
 
         Raises:
@@ -170,7 +168,7 @@ class CountStore:
     def find_seals(
         self, description: Mapping[str, Any], seal: str
     ) -> tuple[CountStore, tuple[str, ...]] | None:
-        """Find the counts that have a seal; None if they are not here.
+        """Find the counts with a seal; return None if they are not here.
 
         Returns:
             The store of the run that counted them, and the seal of each slab.
@@ -198,7 +196,7 @@ class CountStore:
             OSError: It cannot be made.
         """
         if isinstance(self.place, LocalPlace):
-            # Another run that ends removes the folder only while it is empty.
+            # Another run that ends removes the folder only if it is empty.
             make_folder(self.place.path / self.run, 0o700)
             self.place.path.chmod(0o700)
 
@@ -207,14 +205,14 @@ class CountStore:
         self.place.remove_all()
 
     def remove_run(self) -> None:
-        """Remove the counts of this run. Those of other runs stay: another client may use them."""
+        """Remove the counts of this run, but not of other runs, which another client may use."""
         self._slabs.remove_all()
         with suppress(OSError):
             for name in self.place.list_sizes():
                 if name.endswith(f"-{self.run}"):
                     self.place.remove(name)
             if isinstance(self.place, LocalPlace):
-                self.place.path.rmdir()  # which is refused if another run has counts there
+                self.place.path.rmdir()  # fails if another run has counts there
 
     @property
     def _key(self) -> bytes:
@@ -228,7 +226,7 @@ class CountStore:
         return f"{what} {number} of {self.run}".encode()
 
     def _decrypt_slab(self, number: int) -> IntArray:
-        """Return the counts of a slab, int64 of one axis."""
+        """Return the counts of a slab as a one-dimensional int64 array."""
         content = self._read(number, _name_slab(number), "slab")
         return np.frombuffer(content, "<i8").astype(np.int64)
 
@@ -247,24 +245,24 @@ class CountStore:
 
 
 def label_counts(nonce: bytes, cut: str) -> str:
-    """Return the name of the counts of a release that are cut so, which tells nothing of either."""
+    """Return a name for the counts of a release and how they are cut, which reveals neither."""
     return hmac.new(nonce, f"the name of counts cut as {cut}".encode(), hashlib.sha256).hexdigest()[
         :16
     ]
 
 
 def keep_slab(store: CountStore, number: int, counts: IntArray) -> str:
-    """Make the counts of a slab durable, in the task that has them, and return their seal."""
+    """Store the counts of a slab durably in the task that has them, and return their seal."""
     return retry(lambda: store.write_slab(number, counts), store.place)
 
 
 def keep_rows(store: CountStore, number: int, content: bytes) -> None:
-    """Make the rows durable that the persons of a bucket keep, in the task that has them."""
+    """Store the kept rows of a bucket of persons durably in the task that has them."""
     return retry(lambda: store.write_rows(number, content), store.place)
 
 
 def find_rows(store: CountStore, number: int) -> bytes:
-    """Read the rows that the persons of a bucket keep, in the task that counts them."""
+    """Read the kept rows of a bucket of persons in the task that counts them."""
     return retry(lambda: store.read_rows(number), store.place)
 
 
@@ -287,7 +285,7 @@ class SlabCounts:
     Attributes:
         number: The number of the slab.
         counts: The counts, with an axis for each attribute of the slab's table, which travel with
-            the task; or the seal of those that the task which counted them has stored.
+            the task; or the seal of counts that are stored.
     """
 
     number: int
@@ -307,17 +305,17 @@ class SlabCounts:
 
 
 class SplitCounts(ExactCounts):
-    """Exact counts that are cut into slabs, each of which one task splits by the parts.
+    """Exact counts that are cut into slabs; one task splits each slab into the pieces of the parts.
 
     Attributes:
-        store: Where workers find counts that they are not sent; None for tables.
+        store: Where tasks find counts that do not travel with them; None for tables.
     """
 
     store: CountStore | None = None
 
     @abstractmethod
     def list_slabs(self, parted: PartedStrategy, numbers: Sequence[int]) -> Sequence[SlabCounts]:
-        """List the counts of slabs, for the tasks that split them."""
+        """List the counts of slabs for the tasks that split them."""
 
 
 class TableCounts(SplitCounts):
@@ -363,16 +361,16 @@ class TableCounts(SplitCounts):
 
 
 class StoredCounts(SplitCounts):
-    """Counts of the plan's own slabs, which are stored encrypted."""
+    """Counts of the plan's slabs, which are stored encrypted."""
 
     def __init__(
         self, store: CountStore, rows: CountedRows, seal: str, seals: Sequence[str]
     ) -> None:
-        """Name what is stored.
+        """Refer to counts that are stored.
 
         Args:
             store: Where the counts are.
-            rows: The rows that they were counted from.
+            rows: A description of the counted rows.
             seal: The seal of all slabs.
             seals: The seal of each slab.
         """
@@ -384,7 +382,7 @@ class StoredCounts(SplitCounts):
         return None if is_of_all_rows else self.seal
 
     def check(self, plan: Plan) -> None:
-        """Do nothing: these slabs are of the plan, and enforce what the request charges for."""
+        """Do nothing: the slabs come from the plan, and enforce the limit that is charged for."""
 
     def list_outside_attributes(self, plan: Plan) -> tuple[str, ...]:
         return ()

@@ -1,11 +1,11 @@
 """The executor of releases on threads or on a cluster: its tasks draw parts, and write tables.
 
-Whoever writes a part of the answers first decides what it holds for ever. A task that runs again,
-on this worker or another, finds the part and takes it, or loses the race for it and discards what
-it drew; so no answer is ever published with two draws of noise. Tables are computed from what is
-durable, so it may be done again, and by several clients at once, and writes the same bytes.
+The first task that writes a part of the answers fixes its content forever. A task that runs again,
+on this worker or another, finds the part and uses it, or loses the race and discards its own draw.
+So no answer is ever published with two draws of noise. Tables are computed from durable answers;
+this may be repeated, even by several clients at once, and always writes the same bytes.
 
-The sampler of every worker is tested before the ledger is charged, and whether it sees the output.
+Before the ledger is charged, every worker tests its sampler and whether it sees the output folder.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ RELEASE_PACKAGES = (*COUNTING_PACKAGES, "fitplug_opendp")
 """The packages whose code takes part in a release."""
 
 PIECES_BYTES = 2**26
-"""What a process holds of counts or answers that are brought together. The rest is on its disk, as
-a release should take no more memory if it has more answers."""
+"""The most bytes of exchanged counts or answers in a process's memory. The rest goes to disk, so
+that a release with more answers needs no more memory."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,12 +60,12 @@ class ReleaseJob:
 
     Attributes:
         plan: The plan.
-        most: About the largest number of answers of a part.
+        most: About the largest number of answers in a part.
         staging: Where the parts are.
-        run: What distinguishes this run; a process tests its sampler once for each.
-        missing: The parts that were not there when the run began, for which counts are needed.
+        run: A unique name of this run; each process tests its sampler once per run.
+        missing: The parts that did not exist when the run began, and so need counts.
         slabs: The slabs that these parts need, ascending. Only these are exchanged.
-        counts: Where the tasks find the exact counts of slabs that they are not sent.
+        counts: Where tasks find exact counts that do not travel with them.
     """
 
     plan: Plan
@@ -84,7 +84,7 @@ class ReleaseJob:
 
     @cached_property
     def parted(self) -> PartedStrategy:
-        """The strategy in parts, which each process makes itself."""
+        """The strategy in parts, which each process computes itself."""
         return self.plan.strategy.cut(self.most)
 
     @property
@@ -99,9 +99,9 @@ class TablesJob:
 
     Attributes:
         release_job: The release.
-        release: The release with its answers, which are read when they are needed.
+        release: The release; its answers are read only when they are needed.
         answers_digest: The digest of the answers.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals of groups whose target does not set one.
     """
 
     release_job: ReleaseJob
@@ -117,7 +117,7 @@ class TablesJob:
 
     @cached_property
     def slices(self) -> tuple[TableSlice, ...]:
-        """Which rows of which table each output has."""
+        """The table and its rows that each output fills."""
         return number_outputs(self.release_job.parted.outputs)
 
 
@@ -127,7 +127,8 @@ class DurablePart(NamedTuple):
     Attributes:
         bytes: The size of its file.
         digest: The SHA-256 of its file, in hex.
-        may_be_clamped: Whether noisy answers that this call drew are as large as integers hold.
+        may_be_clamped: Whether answers that this call drew may have been clamped to the integer
+            range.
     """
 
     bytes: int
@@ -136,12 +137,12 @@ class DurablePart(NamedTuple):
 
 
 def answer_in_parts(plan: Plan, parted: PartedStrategy, report: Report = ignore) -> AnswerPath:
-    """Return the path by which a release in parts computes its answers, in one process.
+    """Return the answer path of a release in parts, run in one process.
 
     Args:
         plan: The plan.
         parted: Its strategy in parts.
-        report: Called with the number of parts answered, and of all.
+        report: Called with the number of answered parts and of all parts.
     """
 
     def answer(tables: Tables) -> Iterator[tuple[slice | IntArray, IntArray]]:
@@ -159,23 +160,23 @@ def answer_in_parts(plan: Plan, parted: PartedStrategy, report: Report = ignore)
 
 
 def split_counts(job: ReleaseJob, given: SlabCounts) -> Mapping[int, Any]:
-    """Split the exact counts of a slab by the parts that are missing."""
+    """Split the exact counts of a slab into the pieces of the missing parts."""
     counts = given.read(job.counts, job.parted, job.plan.domain)
     pieces = job.parted.split_counts(given.number, counts)
     return {part: pieces[part] for part in pieces if part in job.missing}
 
 
 def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> DurablePart:
-    """Draw the answers of a part and make them durable, unless they are durable already.
+    """Draw the answers of a part and store them durably, unless they already are.
 
     Args:
         job: The release.
         part: The number of the part.
-        pieces: What the slabs have for it, by their index in `job.slabs`; nothing if it was durable
-            when the run began.
+        pieces: Its pieces of the counts, by the index of their slab in `job.slabs`; empty if the
+            part was durable when the run began.
 
     Returns:
-        What is durable now.
+        The durable part.
     """
     folder, size = job.staging.place, int(job.parted.sizes[part])
 
@@ -190,7 +191,7 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
     noise_std = job.plan.noise_std
 
     def draw() -> IntArray:
-        # A run that is resumed exchanges only the slabs that are still needed.
+        # A resumed run exchanges only the slabs that are still needed.
         of_slabs = {job.slabs[index]: piece for index, piece in pieces.items()}
         exact = job.parted.answer_part(part, of_slabs)
         if job.parted.is_public(part):
@@ -198,17 +199,17 @@ def draw_answers(job: ReleaseJob, part: int, pieces: Mapping[int, IntArray]) -> 
         return draw_part(exact, noise_std, job.run)
 
     noisy = retry(draw, job.staging.output)
-    # One draw for all tries: a store may have taken the first although it reported a failure.
+    # All tries write the same draw: a store may have accepted one although it reported a failure.
     written = retry(lambda: write_answers_part(folder, part, noisy), job.staging.output)
     clamped = may_be_clamped(noisy, noise_std) if written.is_mine else False
     return DurablePart(written.bytes, written.digest, clamped)
 
 
 def split_answers(job: TablesJob, part: int) -> Mapping[int, Any]:
-    """Split the noisy answers of a part by the outputs that need them."""
+    """Split the noisy answers of a part into the pieces of the outputs."""
     answers = job.release.answers
     assert isinstance(answers, PartedAnswers)
-    # Answers that are made may be those of an earlier version, which may have cut them otherwise.
+    # An earlier version may have drawn the answers, and cut them in another way.
     place = describe_place(job.release_job.parted.place(part))
     if part >= len(answers.parts) or answers.parts[part].place != place:
         raise FitplugError(
@@ -220,7 +221,7 @@ def split_answers(job: TablesJob, part: int) -> Mapping[int, Any]:
 
 
 def write_estimates(job: TablesJob, output: int, pieces: Mapping[int, AnyArray]) -> TablePart:
-    """Estimate the answers of an output, and write them as a part of its table."""
+    """Compute the estimates of an output, and write them as a part of its table."""
     estimates = job.release_job.parted.estimate(output, pieces)
     folder = job.release_job.staging.place
 
@@ -239,13 +240,13 @@ def write_estimates(job: TablesJob, output: int, pieces: Mapping[int, AnyArray])
 
 @dataclass(frozen=True)
 class PartedExecutor:
-    """Draws answers in parts, each by a task, and takes those that an earlier run has drawn.
+    """Draws each part of the answers in a task, and reuses the parts that an earlier run drew.
 
     Attributes:
         plan: The plan.
-        most: About the largest number of answers of a part.
-        runner: What runs the tasks; the workers are inspected once.
-        progress: How each step reports what is done.
+        most: About the largest number of answers in a part.
+        runner: Runs the tasks; the workers are inspected once.
+        progress: How each step reports its progress.
     """
 
     plan: Plan
@@ -261,11 +262,11 @@ class PartedExecutor:
 
     @property
     def cut(self) -> str:
-        """What tells this way to cut answers and counts into parts from others."""
+        """A digest of the way in which answers and counts are cut into parts."""
         return hash_values(__version__, self.most, *self.parted.sizes.tolist())[:16]
 
     def check(self, noise_source: NoiseSource, output: Output, run: str) -> None:
-        """Check what the charge rests on, and all workers."""
+        """Check the plan's sensitivity, on which the charge rests, and all workers."""
         report = choose_report(self.progress, "checking the plan")
         noise_source.check_plan(answer_in_parts(self.plan, self.parted, report))
         check_workers(self.runner, output, self.plan.noise_std, run)
@@ -300,7 +301,7 @@ class PartedExecutor:
     def write_tables(
         self, staged: StagedAnswers, release: Release, confidence: float, run: str
     ) -> Sequence[TablePart]:
-        """Compute the parts of all tables on the workers, each of which writes its own."""
+        """Compute the parts of all tables in tasks, each of which writes its own part."""
         job = ReleaseJob(self.plan, self.most, staged.staging, run)
         tables = TablesJob(job, release, staged.digest, confidence)
         exchange = Exchange(
@@ -324,15 +325,15 @@ _SECONDS = 120
 
 
 def check_workers(runner: Runner, output: Output, noise_std: float, run: str) -> None:
-    """Test all processes that may draw noise. Nothing is charged.
+    """Test all processes that may draw noise, before anything is charged.
 
     A worker that joins later tests its sampler before its first draw.
 
     Args:
-        runner: What runs the tasks.
+        runner: Runs the tasks.
         output: Where the release goes.
         noise_std: The standard deviation of the noise.
-        run: What distinguishes this run from others.
+        run: A unique name of this run.
 
     Raises:
         FitplugError: The sampler of a worker fails its test, or a worker cannot reach the output.
@@ -350,7 +351,7 @@ def check_workers(runner: Runner, output: Output, noise_std: float, run: str) ->
 
 
 def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
-    """Test the sampler of this process, and that it sees a file; return what is wrong."""
+    """Test the sampler of this process and that it can see a file; return a fault, or None."""
 
     def check() -> None:
         check_sampler_for(run, noise_std)

@@ -1,6 +1,7 @@
-"""Releasing: from files of rows to a release in parts, which happens exactly once.
+"""Releasing: from files of rows to a release in parts, which is made exactly once.
 
-The exact counts are made in this process or, if they are too many, in slabs on the workers.
+The rows are counted into tables in this process or, if there are too many cells, in slabs on the
+workers.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ from fitplug_opendp.staging import RETRY
 _LOG = logging.getLogger(__name__)
 
 _MOST_CELLS = 2**24
-"""The most cells of exact counts that come to this process, 128 MB of each array."""
+"""The most cells that are counted into tables of this process; each array takes 128 MB."""
 
 
 @dataclass(frozen=True, repr=False)
 class RowCounting:
-    """How the rows of a release are counted.
+    """Counts the rows of a release.
 
     Attributes:
         source: The data, or exact tables.
         release: The release.
         executor: Its executor.
-        secret: The secrets of the release, one of which chooses the rows of each person.
+        secret: The secrets of the release; one of them chooses the rows of each person.
     """
 
     source: Source | Tables
@@ -77,10 +78,10 @@ class RowCounting:
         return CountStore(place, self.secret.nonce, self.release.run)
 
     def find(self) -> SplitCounts:
-        """Count what the release needs, or find the counts that an earlier run was charged for.
+        """Count the tables of the release, or find the counts that an earlier run was charged for.
 
-        Tables of at most 2^24 cells are counted as a whole. All others are counted in slabs, each
-        by a task that stores its slab encrypted beside the output; see `counts`.
+        Tables of at most 2^24 cells together are counted as a whole. All others are counted in
+        slabs, each by a task that stores its slab encrypted next to the output; see `counts`.
 
         Raises:
             FitplugError: As for `count`.
@@ -106,9 +107,9 @@ class RowCounting:
         return self._count_slabs(self.source, keywords) if charged is None else charged
 
     def _is_in_slabs(self) -> bool:
-        """Return whether counts are too many for this process.
+        """Return whether there are too many counts for this process.
 
-        The plan alone decides, so that a run that is resumed counts as the run before it.
+        Only the plan decides this, so that a resumed run counts in the same way as before.
         """
         domain = self.executor.plan.domain
         cells = sum(math.prod(slab.shape_in(domain)) for slab in self.executor.parted.slabs)
@@ -125,7 +126,7 @@ class RowCounting:
         return StoredCounts(of_run, self.release.request.rows, seal, seals)
 
     def _count_slabs(self, source: Source, keywords: dict[str, Any]) -> StoredCounts:
-        """Count all slabs on the workers, each of which stores what it counted."""
+        """Count all slabs in tasks, each of which stores its counts."""
         store = self.store
         try:
             store.open()
@@ -145,7 +146,7 @@ class RowCounting:
         return StoredCounts(store, self.release.request.rows, seal, seals)
 
     def _describe(self) -> dict[str, Any]:
-        """Say what the counts are of, for their seal."""
+        """Describe the counts for their seal."""
         rows, limited = self.release.request.rows.rows, self.release.request.rows.limited
         said = {"cut": self.executor.cut, "plan": self.executor.plan.digest, "rows": rows}
         return said | ({"limited": limited} if limited == "enforced" else {})
@@ -176,8 +177,8 @@ def release_source(
         client: A client of dask.distributed; None for threads of this process.
         key_file: The file of the secret of a run that is resumed.
         folder_options: How the store of the folder is reached.
-        files: What the folder holds in addition to tables, as fields of `ReleaseFiles`.
-        progress: How each step reports what is done.
+        files: What the folder has in addition to tables, as fields of `ReleaseFiles`.
+        progress: How each step reports its progress.
         charge: How the release is charged, as fields of `ReleaseRequest`.
     """
     check_client(client)
@@ -217,8 +218,8 @@ def make_release(
         request: What is released, and how it is charged.
         output: Where it goes.
         client: A client of dask.distributed, or None.
-        progress: How each step reports what is done.
-        files: What the folder holds in addition to tables and answers.
+        progress: How each step reports its progress.
+        files: What the folder has in addition to tables and answers.
         key_file: The file of the secret, as in `release`.
 
     Returns:
@@ -244,7 +245,7 @@ def make_release(
         prepared = prepared.find_charge()
         if prepared.needs_counts:
             raise
-        secret = RunSecret.keep(prepared, key_file)  # published by another process, in between
+        secret = RunSecret.keep(prepared, key_file)  # another process has published meanwhile
     rows = RowCounting(data, prepared, executor, secret)
     try:
         made = prepared.publish(rows.find)
@@ -258,7 +259,7 @@ def make_release(
 
 
 def describe_data(data: Source | Tables) -> CountedRows:
-    """Say which rows are released, before they are counted."""
+    """Describe the rows that are released, before they are counted."""
     if isinstance(data, Tables):
         return CountedRows.from_tables(data)
     return CountedRows(

@@ -1,4 +1,4 @@
-"""Beginning: a series is charged, once, for all its periods, and opened again later."""
+"""Beginning: charging a series once for all its periods, and opening it again later."""
 
 from __future__ import annotations
 
@@ -88,19 +88,19 @@ def begin_series(
             _prepare_folder(plan, place, ledger)
         _check_key_file(key_file, key, place, find_owner)
     except FitplugError:
-        if (series := find_begun()) is None:  # it may be begun by another process, meanwhile
+        if (series := find_begun()) is None:  # another process may have begun it meanwhile
             raise
         return series
     begun = ReleaseCharges(ledger).begin(request)
     record, output = describe(begun), encode_path(place)
     key_of_counts = _locate_key(key_file, key, record.digest, place)
     key_of_counts.keep()
-    # From now on nobody can take the charge for that of a release that is drawn at once.
+    # From now on, the charge cannot be mistaken for that of a release drawn at once.
     stage = ReleaseCharges(ledger).record_draw(
         begun.entry, record.digest, counts=record.digest, folder=output
     )
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
-    if stage.state == "published":  # another process has drawn all periods, meanwhile
+    if stage.state == "published":  # another process has drawn all periods meanwhile
         key_of_counts.remove()
     with report_write_errors(place, "The series is charged. Run it again to finish it."):
         record.write(place)
@@ -114,7 +114,7 @@ def _open_begun(
     ledger: Ledger,
     key_file: str | PathLike[str] | None,
 ) -> Series | None:
-    """Open the series that was charged; None if a process was killed before it wrote the record."""
+    """Open a charged series; None if the process was killed before it wrote the record."""
     state = charge.stage.state
     if state != "charged":
         _check_charge(ledger, charge, record, place)
@@ -123,7 +123,7 @@ def _open_begun(
     if SeriesRecord.read(place) != record:
         raise InputError(f"{place} holds another series. Name the folder of this series.")
     if state == "charged":
-        # The ledger is a copy from before it had the record, and enters it again.
+        # The ledger is a copy from before the record was entered, so enter it again.
         output = encode_path(place)
         ReleaseCharges(ledger).record_draw(
             charge.entry, record.digest, counts=record.digest, folder=output
@@ -192,7 +192,7 @@ def _locate(folder: str | PathLike[str]) -> Path:
 
 
 def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, key: object) -> Path:
-    """Check what a series needs later, before anything is charged; return its absolute path.
+    """Check the needs of a series before anything is charged; return its absolute path.
 
     Raises:
         InputError: There is no ledger or key, nothing can be encrypted, or the folder is in a
@@ -212,7 +212,7 @@ def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, ke
 
 
 def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, place: Path) -> None:
-    """Raise KeyTaken unless a charge is that of a series, in this folder."""
+    """Raise KeyTaken unless a charge belongs to this series in this folder."""
     number, stage = charge.entry.id, charge.stage
     if stage.answers != record.digest:
         raise KeyTaken(
@@ -229,27 +229,27 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
 
 
 def _locate_key(named: str | PathLike[str] | None, key: str, owner: str, place: Path) -> KeyFile:
-    """Say where the key of the exact counts of a series is, which has the digest `owner`."""
+    """Locate the key of the exact counts of the series with digest `owner`."""
     return KeyFile.locate(named, f"the series {key!r}", owner, beside=(place,))
 
 
 def _check_key_file(
     named: str | PathLike[str] | None, key: str, place: Path, find_owner: Callable[[], str]
 ) -> None:
-    """Check before the charge that the key of a series can be kept.
+    """Check before the charge that the key of a series can be stored.
 
     Args:
-        named: The file that the publisher names, if there is one.
+        named: The file that the publisher names, if any.
         key: The name of the series in the ledger.
         place: The folder of the series.
-        find_owner: Returns the digest of the series if it is charged, and nothing if it is not.
+        find_owner: Returns the digest of the series if it is charged, and otherwise "".
 
     Raises:
-        InputError: The file is that of something else, or would lie beside the counts.
+        InputError: The file belongs to something else, or would lie next to the counts.
         FitplugError: It cannot be written.
     """
     is_there = named is not None and Path(named).exists()
-    # Whoever made the file has charged before, so that the owner is looked for afterwards.
+    # The process that made the file has charged before, so the owner must be read afterwards.
     file = _locate_key(named, key, find_owner(), place)
     if is_there:
         file.find()
@@ -258,17 +258,17 @@ def _check_key_file(
 
 
 def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
-    """Make the folder of a series that has no record yet, with its plan.
+    """Make the folder of a series without a record yet, and write the plan.
 
     Raises:
-        InputError: It holds something else.
-        LedgerError: It holds a series that this ledger has no charge of.
-        OSError: It cannot be written, or it has a name that is too long.
+        InputError: The folder has other content.
+        LedgerError: The folder has a series that was not charged to this ledger.
+        OSError: It cannot be written, or its name is too long.
     """
     if place.is_file():
         raise InputError(f"{place} is a file. Name a folder for the series.")
     place.mkdir(parents=True, exist_ok=True)
-    # Names that begin with a dot are what a killed process left.
+    # Names that begin with a dot are left from killed processes.
     names = {path.name for path in place.iterdir() if not path.name.startswith(".")}
     if SERIES_RECORD in names:
         record = SeriesRecord.read(place)
@@ -286,7 +286,7 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
         raise InputError(f"{place} already holds another plan. Name a new or empty folder.")
     if PLAN not in names:
         plan.save(place / PLAN)
-    # The name of the hidden folder is that long, which is found before the charge.
+    # The hidden folder has a longer name. Find out before the charge whether it can be made.
     probe = locate_hidden(place, secrets.token_hex(32)).path
     probe.mkdir(mode=0o700)
     probe.rmdir()

@@ -1,11 +1,11 @@
-"""Counts of a period: what is taken of the tables of one period, and the answers from all of them.
+"""Counts of periods: extracting and sealing the exact counts of one period, and answers from them.
 
-They are exact and confidential. Only the cells of the period are read from the tables. Those of the
-periods so far, which the answers of later ones need, are sealed in the hidden folder of the series,
-encrypted with AES-GCM. The key is derived from a nonce, and this from the secret of the key file,
-which lies apart. Anyone with the counts and the key file can subtract the exact answers from the
-released ones, which reveals everything. Both are removed when the last period is drawn, or the
-series is closed.
+Exact counts are confidential. Only the cells of the period are read from the tables. Later periods
+need the cells of all earlier ones, so these are sealed in the hidden folder of the series,
+encrypted with AES-GCM. The key is derived from a nonce, and the nonce from the secret of the key
+file, which lies elsewhere. Anyone with the counts and the key file can subtract the exact answers
+from the released ones, which reveals everything. Both are removed when the last period is drawn or
+the series is closed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ from fitplug_opendp.executor import ExactCounts
 
 _CELL_BYTES, _DISPLAY_BYTES = 8, 40
 _FILES_BYTES = 2**15
-"""Of the manifests and of the metadata of the tables of a period."""
+"""The bytes of the manifests and the table metadata of a period."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PeriodCounts:
-    """The exact counts of one period, and what is known of how they were made.
+    """The exact counts of one period, and how they were made.
 
     Attributes:
-        counts: The cells of the period, of one table after another, int64 of one axis.
-        limited: Whether counts made so for each period enforce the limit on the records of a person
-            in all periods together.
-        rows: How rows were weighted and filtered, in public words.
-        outside: Attributes that the plan does not use and by whose values records were left out.
+        counts: The cells of the period, one table after another, as a one-dimensional int64 array.
+        limited: Whether, if each period is counted like this, the limit on the records of a person
+            in all periods together is enforced.
+        rows: A public description of how rows were weighted and filtered.
+        outside: Attributes that the plan does not use, but because of whose values records were
+            left out.
     """
 
     counts: IntArray
@@ -59,7 +60,7 @@ class PeriodCounts:
         return "PeriodCounts()"
 
     def encode(self) -> bytes:
-        """Write everything as bytes, whose number does not depend on how large counts are."""
+        """Encode everything as bytes whose number does not depend on the size of the counts."""
         said = {"limited": self.limited, "rows": self.rows, "outside": list(self.outside)}
         header = json.dumps(said).encode()
         content = np.ascontiguousarray(self.counts, dtype="<i8").tobytes()
@@ -76,7 +77,7 @@ class PeriodCounts:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CountsSoFar(ExactCounts):
-    """The exact counts of the first periods, of which the newest is to be drawn.
+    """The exact counts of all periods so far, of which the newest is to be drawn.
 
     Attributes:
         plan: The plan, which is causal along the attribute.
@@ -105,7 +106,7 @@ class CountsSoFar(ExactCounts):
         return self.periods[-1].outside
 
     def answer(self) -> IntArray:
-        """Compute the exact answers that are drawn in the newest period, which are confidential."""
+        """Compute the exact answers to be drawn in the newest period; they are confidential."""
         return answer_newest(self.plan, self.attribute, [one.counts for one in self.periods])
 
 
@@ -118,10 +119,10 @@ def list_period_tables(plan: Plan, periods: str) -> tuple[AttributeSet, ...]:
 
 
 def estimate_more_files(plan: Plan, periods: str, *, display: bool) -> int:
-    """Estimate the bytes of a series that a release at once would not have.
+    """Estimate the extra bytes of a series compared with a release at once.
 
-    These are the exact counts and the staged answers of all periods, which stay until the last one
-    is drawn, display tables, and small files for each period.
+    These are the exact counts and the staged answers of all periods, which stay until the last
+    period is drawn, display tables, and small files for each period.
     """
     shown = _DISPLAY_BYTES * plan.workload.query_count * display
     cells = sum(
@@ -132,16 +133,17 @@ def estimate_more_files(plan: Plan, periods: str, *, display: bool) -> int:
 
 
 def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodCounts:
-    """Take the counts of one period from tables, which may hold other periods too.
+    """Take the counts of one period from tables, which may include other periods.
 
     Args:
         plan: The plan.
         periods: The attribute whose cells are the periods.
         index: The index of the period.
-        tables: Exact counts that hold at least `list_period_tables`.
+        tables: Exact counts that include at least `list_period_tables`.
 
     Raises:
-        TablesError: The tables are not what the plan needs, or may hold more of a person.
+        TablesError: The tables do not match the plan, or may include more records of a person than
+            its unit allows.
     """
     wanted = list_period_tables(plan, periods)
     for name in {name for names in wanted for name in names}:
@@ -175,7 +177,7 @@ def _take_cells(plan: Plan, periods: str, index: int, tables: Tables) -> IntArra
 
 
 def answer_by_period(plan: Plan, periods: str) -> AnswerPath:
-    """Return the path by which a series computes its answers, period by period."""
+    """Return the answer path of a series, which computes the answers period by period."""
     dates = date_answers(plan.strategy, periods)
 
     def answer(tables: Tables) -> Iterator[tuple[IntArray, IntArray]]:
@@ -188,16 +190,15 @@ def answer_by_period(plan: Plan, periods: str) -> AnswerPath:
 
 
 def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntArray:
-    """Compute the exact answers that are drawn in the newest of some periods.
+    """Compute the exact answers to be drawn in the newest period.
 
     Args:
         plan: The plan, which is causal along the attribute.
         periods: The attribute whose cells are the periods.
-        counts: The cells of each period so far, from the first on, as `PeriodCounts` has them.
+        counts: The cells of each period so far, from the first on, as in `PeriodCounts`.
 
     Returns:
-        The exact answers, which are confidential. Those are the plan's own answers that need this
-        period and none after it.
+        The plan's exact answers that need this period and no later one. They are confidential.
     """
     domain = plan.domain
     tables: dict[AttributeSet, IntArray] = {}
@@ -216,10 +217,10 @@ def answer_newest(plan: Plan, periods: str, counts: Sequence[IntArray]) -> IntAr
 
 
 def _find_limit(plan: Plan, periods: str, tables: Tables) -> Limited:
-    """Say whether counts like these, of each period, enforce the limit on a person's records.
+    """Return whether counting each period like this enforces the limit on a person's records.
 
-    The records of a person are limited in each count by itself. So the limits of all periods
-    together must be no more than the unit of privacy allows.
+    Each count limits the records of a person separately. So the sum of the limits over all periods
+    must be at most what the unit of privacy allows.
     """
     enforced, unit = tables.unit, plan.unit
     if enforced is None or not isinstance(unit, AddRemove):
@@ -236,7 +237,7 @@ class SealedCounts:
 
     Attributes:
         place: The hidden folder that holds them.
-        nonce: What hides the counts in their seals, and what their key is derived from.
+        nonce: The nonce that hides the counts in their seals, and from which their key is derived.
         series: The digest of the series.
     """
 
@@ -248,25 +249,25 @@ class SealedCounts:
         return "SealedCounts()"
 
     def keep(self, index: int, counts: PeriodCounts) -> PeriodCounts:
-        """Make the counts of a period durable, unless there are some, and return those that are.
+        """Store the counts of a period durably unless some are stored; return the stored ones.
 
         Raises:
             OSError: They cannot be written.
-            InputError: Those that are there are damaged.
+            InputError: The stored counts are damaged.
         """
         content = encrypt_long(self._key, counts.encode(), self._name_context(index))
         self.place.create(name_counts(index), content)
         return self.read(index)
 
     def has(self, index: int) -> bool:
-        """Return whether the counts of a period are there."""
+        """Return whether the counts of a period are stored."""
         return name_counts(index) in self.place.list_sizes()
 
     def read(self, index: int) -> PeriodCounts:
         """Read the counts of a period.
 
         Raises:
-            InputError: They are missing or damaged, or are of another period or series.
+            InputError: They are missing or damaged, or belong to another period or series.
             OSError: They cannot be read.
         """
         try:
@@ -281,7 +282,7 @@ class SealedCounts:
             ) from None
 
     def seal(self, index: int, counts: PeriodCounts) -> str:
-        """Compute the seal of the counts of a period, which tells nothing of them, in hex."""
+        """Compute the seal of the counts of a period, in hex. It reveals nothing about them."""
         said = f"the seal of period {index} of {self.series}:".encode()
         return hmac.new(self.nonce, said + counts.encode(), hashlib.sha256).hexdigest()
 

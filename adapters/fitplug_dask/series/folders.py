@@ -1,12 +1,12 @@
 """Folders of a series: its record, and the staged and the published answers of its periods.
 
-The digest of the record is what the ledger keeps as the answers of the charge. So a folder whose
-record was edited, and a ledger that the series was not charged to, are both noticed.
+In the ledger, the digest of the record stands for the answers of the charge. This reveals a folder
+whose record was edited, and a ledger to which the series was not charged.
 
-A period is one part of the answers. It is staged as all answers are (`fitplug_opendp.staging`), in
-a hidden folder that only its owner can read, until the ledger has entered that it is drawn. Then
-the folder of the period is written from it and moved into its place in one step. What the ledger
-has not entered was seen by nobody. The staged part stays until the series is over.
+A period is one part of the answers. Like all answers, it is staged (`fitplug_opendp.staging`): it
+stays in a hidden folder that only its owner can read until its draw is entered in the ledger. Then
+the folder of the period is written from it and moved into place in one step. So nobody has seen
+answers that the ledger does not have. The staged part stays until the series is over.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _KIND, _FORMAT = "series of fitplug", 1
 
 @dataclass(frozen=True)
 class SeriesRecord:
-    """What a series is. All of it is public.
+    """The settings and the charge of a series, all of which are public.
 
     Attributes:
         plan_digest: The digest of the plan.
         periods: The attribute whose cells are the periods.
-        confidence: The confidence of the intervals in tables of groups whose target has none.
+        confidence: The confidence of the intervals of groups whose target does not set one.
         display: Whether each period has display tables next to the unbiased ones.
         key: The name of the series in the ledger.
         entry: The number of its charge.
@@ -72,7 +72,7 @@ class SeriesRecord:
         return hash_values(_KIND, _FORMAT, *asdict(self).values())
 
     def write(self, folder: Path) -> None:
-        """Write the record unless the folder has one, durably.
+        """Write the record durably, unless the folder has one.
 
         Raises:
             OSError: It cannot be written.
@@ -81,7 +81,7 @@ class SeriesRecord:
         LocalPlace(folder).create(SERIES_RECORD, json.dumps(said, indent=1).encode() + b"\n")
 
     def _has_types(self) -> bool:
-        """Return whether the fields are of their types, which a file need not be of."""
+        """Return whether the fields have the right types; a file may give others."""
         types = [str, str, float, bool, str, int, str]
         return [type(value) for value in asdict(self).values()] == types
 
@@ -114,7 +114,7 @@ def read_plan(folder: Path, record: SeriesRecord) -> Plan:
     """Read the plan of a series.
 
     Raises:
-        InputError: The plan is missing or damaged, or it is another one.
+        InputError: The plan is missing or damaged, or is not the plan of the series.
     """
     path = folder / PLAN
     if not path.is_file():
@@ -130,7 +130,7 @@ _OWNER_ONLY = 0o600
 
 
 def locate_hidden(folder: Path, series: str) -> LocalPlace:
-    """Return the hidden folder of what is confidential until the last period is drawn.
+    """Return the hidden folder of data that are confidential until the last period is drawn.
 
     Args:
         folder: The absolute path of the folder of the series.
@@ -141,12 +141,12 @@ def locate_hidden(folder: Path, series: str) -> LocalPlace:
 
 @dataclass(frozen=True)
 class PeriodFolders:
-    """The folder of a series, and the hidden one beside it.
+    """The folder of a series, and the hidden folder next to it.
 
     Attributes:
         folder: The absolute path of the folder of the series.
         plan: The plan.
-        record: What the series is.
+        record: The record of the series.
     """
 
     folder: Path
@@ -155,21 +155,21 @@ class PeriodFolders:
 
     @property
     def count(self) -> int:
-        """The number of all periods."""
+        """The number of periods."""
         return self.plan.domain[self.record.periods].size
 
     @property
     def text(self) -> str:
-        """The folder as ledgers keep it."""
+        """The folder as ledgers write it."""
         return encode_path(self.folder)
 
     @property
     def hidden(self) -> LocalPlace:
-        """The hidden folder of what is confidential until the last period is drawn."""
+        """The hidden folder of data that are confidential until the last period is drawn."""
         return locate_hidden(self.folder, self.record.digest)
 
     def get_period(self, index: int) -> Period:
-        """Return what the answers of a period say of it."""
+        """Return the period as its answers identify it."""
         return Period(self.record.digest, self.record.periods, index)
 
     def locate(self, index: int) -> Path:
@@ -178,7 +178,7 @@ class PeriodFolders:
         return self.folder / f"period-{index + 1:0{width}}"
 
     def find_later(self, index: int) -> Path | None:
-        """Find something that is made only after a period is drawn; None if there is nothing."""
+        """Find a file or folder of a later period, made only after this one is drawn; or None."""
         later = range(index + 1, self.count)
         made = [self.locate(number) for number in later]
         made += [self.hidden.path / name_counts(number) for number in later]
@@ -190,14 +190,14 @@ class PeriodFolders:
         """Read the published answers of a period, and their digest; None if there are none.
 
         Raises:
-            InputError: They are damaged or were edited, or the rest of their folder is there.
+            InputError: They are damaged or were edited, or are missing from their folder.
             OSError: They cannot be read.
         """
         folder = LocalPlace(self.locate(index))
         if not os.path.lexists(folder.path):
             return None
         if not folder.join(ANSWER_PARTS).list_sizes().keys() >= {MANIFEST, name_part(0)}:
-            # The folder appears with its answers, so they were there.
+            # The folder was moved into place with its answers, so they have been removed.
             raise InputError(
                 f"{folder}: a file of its {ANSWER_PARTS} is missing. Restore the folder; "
                 "fitplug never draws the same noise again."
@@ -205,10 +205,10 @@ class PeriodFolders:
         return read_period_answers(folder, self.plan, self.get_period(index))
 
     def publish(self, release: PartialRelease, staged: Staging, digest: str) -> None:
-        """Put the folder of the newest period in its place.
+        """Write the folder of the newest period, and move it into place.
 
         Args:
-            release: What is released so far, with this period.
+            release: The release so far, including this period.
             staged: Where its answers are.
             digest: Their digest.
 
@@ -233,10 +233,10 @@ class PeriodFolders:
             # Another process published these answers first.
 
     def remove_staged(self, index: int, digest: str) -> None:
-        """Remove what the draws of a published period left, except for the published answers.
+        """Remove the staged files of a published period, except for the published answers.
 
-        These stay until the series is over. They tell that the period was drawn, also if its
-        folder is lost and the ledger is an older copy.
+        These stay until the series is over: they show that the period was drawn, even if its folder
+        is lost and the ledger is an older copy.
         """
         with suppress(OSError):
             published = self.output(index).find_staged(
@@ -251,7 +251,7 @@ class PeriodFolders:
                 shutil.rmtree(path, ignore_errors=True)
 
     def remove_hidden(self) -> None:
-        """Remove the hidden folder, and what killed processes left in that of the series."""
+        """Remove the hidden folder, and files that killed processes left in the series folder."""
         self.hidden.remove_all()
         with suppress(OSError):
             for path in self.folder.glob(".*.partial"):
@@ -259,7 +259,7 @@ class PeriodFolders:
                     path.unlink(missing_ok=True)
 
     def output(self, index: int) -> Output:
-        """Return where a period goes, whose answers are staged in the hidden folder."""
+        """Return the output of a period, whose answers are staged in the hidden folder."""
         hidden = LocalPlace(self.hidden.path / self._name_answers(index), _OWNER_ONLY)
         return Output(LocalPlace(self.locate(index)), hidden)
 
@@ -267,6 +267,6 @@ class PeriodFolders:
         return f"answers-{index + 1:05}"
 
     def is_of_series(self, release: Release) -> bool:
-        """Return whether answers name the charge of this series."""
+        """Return whether answers belong to the charge of this series."""
         entry = release.entry
         return entry is not None and (entry.id, entry.time) == (self.record.entry, self.record.time)

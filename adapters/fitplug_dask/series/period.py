@@ -1,11 +1,11 @@
-"""Periods: each is a release of its own within the charge of the series, drawn once.
+"""Periods: publishing one period as a release of its own, drawn once within the series' charge.
 
-It takes the steps of `fitplug_opendp.publication`. Before the first, the exact counts of the period
-are sealed: later tries, and the answers of later periods, use these counts. The charge is an entry
-of the ledger at no cost, within that of the series.
+A period takes the steps of `fitplug_opendp.publication`. Before the first step, its exact counts
+are sealed: later tries, and the answers of later periods, use these counts. The draw is a ledger
+entry at no cost, covered by the charge of the series.
 
-A ledger that is an older copy of itself may lack what is in the folder, or staged. It enters these
-answers again if their seal is that of the sealed counts: the whole series is charged already.
+If the ledger is an older copy, it may lack answers that are in the folder or staged. They are
+entered again if their seal matches the sealed counts, because the whole series is already charged.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class SeriesCharge:
     entry: int
 
     def read(self) -> StagedCharge:
-        """Read the charge of the series, and how far it has come."""
+        """Read the charge of the series and its stage."""
         entries, stages = self.ledger.entries(), self.ledger.stages()
         return StagedCharge(entries[self.entry - 1], stages[self.entry])
 
     def read_draws(self) -> Mapping[str | None, StagedCharge]:
-        """Read the draws of periods that the ledger has, by their keys."""
+        """Read the ledger's draws of periods, by their keys."""
         entries, stages = self.ledger.entries(), self.ledger.stages()
         draws = [
             entry for entry in entries if entry.covered_by == self.entry and entry.id in stages
@@ -69,7 +69,7 @@ def name_draw(record: SeriesRecord, index: int) -> str:
 
 @dataclass(frozen=True)
 class PeriodExecutor:
-    """Draws the answers of a period, which are one part of those of the plan, in this process.
+    """Draws the answers of a period, one part of the plan's answers, in this process.
 
     Attributes:
         period: The period.
@@ -93,12 +93,12 @@ class PeriodExecutor:
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
-    """One period of a series, whose predecessors are all published.
+    """The publication of one period of a series; all earlier periods are published.
 
     Attributes:
         series_charge: The charge of the series.
         folders: The folders of the series.
-        earlier: The answers of the periods before it.
+        earlier: The answers of the earlier periods.
         key: Where the key of the sealed counts is.
     """
 
@@ -127,13 +127,13 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         return SealedCounts(self.folders.hidden, nonce, self.folders.record.digest)
 
     def seal_counts(self, find_tables: Callable[[], Tables]) -> CountsSoFar:
-        """Seal the counts of the period, unless an earlier try has done so, and return all so far.
+        """Seal the counts of the period if they are not sealed yet; return all counts so far.
 
         Args:
-            find_tables: Returns exact counts. It is called unless an earlier try has sealed some.
+            find_tables: Returns exact counts. It is called only if none are sealed yet.
 
         Raises:
-            InputError: Sealed counts are damaged, or not those that answers were drawn from.
+            InputError: Sealed counts are damaged, or answers were not drawn from them.
             OSError: A file cannot be written.
         """
         self.folders.hidden.path.mkdir(mode=0o700, exist_ok=True)
@@ -150,7 +150,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         return CountsSoFar(self.plan, self.folders.record.periods, (*earlier, newest), seal)
 
     def find_charge(self) -> PeriodPublication:
-        # What another process puts into the folder is in the ledger before.
+        # Another process enters its draw in the ledger before it fills the folder.
         published = self.folders.read(self.index)
         draw = self.charge
         if draw is None or draw.stage.state != "published":
@@ -158,7 +158,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             draw = self.series_charge.read_draws().get(key)
         if published is None:
             if draw is not None and draw.stage.state == "published":
-                # The folder was lost. It is made again from the staged answers.
+                # The folder was lost. Make it again from the staged answers.
                 draw = StagedCharge(draw.entry, replace(draw.stage, state="drawn"))
             return replace(self, charge=draw, staged=None)
         answers, digest = published
@@ -185,7 +185,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             self.period,
         )
         if staged is None and stage is not None and stage.state == "drawn":
-            current = self.find_charge()  # another process might just have published them
+            current = self.find_charge()  # another process may just have published them
             if current.state == "published":
                 return current
             label = self.plan.domain[self.folders.record.periods].labels[self.index]
@@ -197,16 +197,16 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         if staged is None or (stage is not None and stage.state == "drawn"):
             return replace(self, staged=staged)
         self._read_sealed(self.index, self._read_staged(staged))
-        # The charge of the series paid for them. An older ledger may lack the draw.
+        # The charge of the series paid for these answers, but an older ledger may lack the draw.
         draw = self._begin_draw() if self.charge is None else self.charge
         return replace(self, charge=draw, staged=staged)
 
     def _adopt(self, answers: PeriodAnswers, digest: str) -> StagedCharge:
-        """Enter published answers as drawn, as the ledger is a copy from before they were.
+        """Enter published answers as drawn into a ledger that is a copy from before the draw.
 
         Raises:
-            FitplugError: Nothing tells that they were not edited: they are not of the sealed
-                counts, or these are missing or damaged.
+            FitplugError: The answers may have been edited: they do not match the sealed counts, or
+                these are missing or damaged.
         """
         try:
             self._read_sealed(self.index, answers)
@@ -235,16 +235,16 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
                 )
 
     def _check_counts(self, counts: CountsSoFar) -> None:
-        """Do nothing: counts were checked when they were sealed."""
+        """Do nothing: the counts were checked when they were sealed."""
 
     def _begin(self, charges: ReleaseCharges, counts: CountsSoFar) -> StagedCharge:
         return self._begin_draw()
 
     def _begin_draw(self) -> StagedCharge:
-        """Enter that the period is to be drawn, or find how far the draw has come."""
+        """Enter the draw of the period in the ledger, or find it there."""
         record = self.folders.record
         label = self.plan.domain[record.periods].labels[self.index]
-        label = label.encode(errors="replace").decode()  # a ledger holds no broken Unicode
+        label = label.encode(errors="replace").decode()  # ledgers contain only valid Unicode
         request = DrawRequest(
             charge=self.series_charge.read().entry,
             key=name_draw(record, self.index),
@@ -276,7 +276,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         return answers
 
     def _record_publication(self, draw: StagedCharge) -> StagedCharge:
-        """Enter that the folder is in its place, and remove what other runs have staged."""
+        """Enter that the folder is in place, and remove the staged files of other runs."""
         charges = ReleaseCharges(self.series_charge.ledger)
         stage = charges.record_publication(draw.stage, self.folders.text)
         self.folders.remove_staged(self.index, str(stage.answers))
@@ -290,15 +290,15 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         return published[0]
 
     def _read_staged(self, staged: StagedAnswers) -> PeriodAnswers:
-        """Read staged answers of the period."""
+        """Read the staged answers of the period."""
         assert self.period is not None
         return read_period_answers(staged.staging.place, self.plan, self.period)[0]
 
     def _read_sealed(self, index: int, drawn: PeriodAnswers) -> PeriodCounts:
-        """Read the sealed counts of a period that is drawn.
+        """Read the sealed counts of a drawn period.
 
         Raises:
-            InputError: They are missing or damaged, or not those that its answers were drawn from.
+            InputError: They are missing or damaged, or the answers were not drawn from them.
         """
         counts = self.sealed.read(index)
         if drawn.seal != self.sealed.seal(index, counts):

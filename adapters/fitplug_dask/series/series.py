@@ -1,7 +1,7 @@
-"""Series: the releases of one plan, of which one period after another is drawn.
+"""Series: the releases of one plan, drawn one period after another.
 
-Each period is a publication (`fitplug_dask.series.period`). After the last one the sealed counts
-and their key are removed.
+Each period is a publication (`fitplug_dask.series.period`). After the last period, the sealed
+counts and their key are removed.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from fitplug_opendp.staging import RETRY, encode_path, report_write_errors
 class Series:
     """The releases of one plan, period by period. `begin_series` and `open_series` make it.
 
-    What is released is in the folder, and `read` reads it. The series itself holds no data.
+    All releases are in the folder, from which `read` reads them. The series itself holds no data.
 
     Attributes:
         folder: The absolute path of its folder.
         plan: The plan, which is causal along the periods.
-        record: What the series is.
-        noise_source: The noise of the whole series, and what it costs.
+        record: The record of the series.
+        noise_source: The noise of the whole series, and its privacy cost.
         charge: The charge; None for a series that can only be read.
         key: Where the key of the sealed counts is; None for a series that can only be read.
     """
@@ -66,7 +66,7 @@ class Series:
         return f"Series({str(self.folder)!r}, plan={self.plan.digest[:12]})"
 
     def __dir__(self) -> list[str]:
-        """List what `fitplug.Series` promises: the other fields are for this package."""
+        """List the members of `fitplug.Series`: the others are for this package."""
         return [
             *("close", "folder", "key_file", "labels", "plan", "read", "release", "rho", "tables"),
             *("to_release", "verify"),
@@ -89,23 +89,22 @@ class Series:
 
     @property
     def tables(self) -> tuple[AttributeSet, ...]:
-        """Attribute sets to count for each period; `(plan.domain, series.tables)` asks for them."""
+        """The attribute sets to count for each period, as `(plan.domain, series.tables)`."""
         return list_period_tables(self.plan, self.record.periods)
 
     def read(self) -> PartialRelease:
-        """Read what is released so far.
+        """Read the release so far.
 
-        Periods that were drawn and not published yet, as a process was killed, are published. Those
-        that are in the folder, and that the ledger lacks as it is an older copy of itself, are
-        entered in it again.
+        If a process was killed after it drew a period, the period is published now. If the ledger
+        is an older copy that lacks a period in the folder, the period is entered again.
 
         Returns:
             The estimates of all queries that count no later period, with their variances.
 
         Raises:
             InputError: A file is damaged or was edited.
-            FitplugError: The ledger has a period as drawn whose answers are not here, or the folder
-                has one that the ledger lacks and that cannot be told from one that was edited.
+            FitplugError: The ledger has a drawn period whose answers are not here, or the ledger
+                lacks a period in the folder that may have been edited.
         """
         return self._join(self._read_answers())
 
@@ -114,26 +113,26 @@ class Series:
     ) -> PartialRelease:
         """Draw a period, once, and write its folder.
 
-        A period that is drawn already is returned as it was released, and the data are not looked
-        at. If an earlier call was stopped, this one continues it, with the counts that were sealed
+        If the period is already drawn, it is returned as it was released, and the data are not
+        read. If an earlier call was stopped, this one continues it with the counts that were sealed
         then.
 
         Args:
             period: The period: a value of the attribute, or its text.
-            data: Exact counts that hold at least `tables`, a function that returns them when they
-                are needed, or a `fitplug.Source` or its path. Only the cells of this period are
-                used. The counts must be final: what changes in the data later is in no release. A
-                source with `person` should hold the rows of this period alone, as all its rows of a
-                person compete. Each period is counted by itself; "Series" in the documentation says
-                what this enforces.
+            data: Exact counts that include at least `tables`, a function that returns them when
+                they are needed, or a `fitplug.Source` or its path. Only the cells of this period
+                are used. The counts must be final: later changes to the data are in no release. A
+                source with `person` should contain only the rows of this period, because all its
+                rows of a person compete. Each period is counted separately; "Series" in the
+                documentation explains what this enforces.
 
         Returns:
-            What is released so far, with this period.
+            The release so far, including this period.
 
         Raises:
             InputError: There is no such period, an earlier one is not drawn yet, the series is
                 closed, the counts are needed and not given, or a file is damaged.
-            TablesError: The tables are not what the plan needs.
+            TablesError: The tables do not match the plan.
             LedgerError: The ledger cannot be read or written.
             SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
             FitplugError: A file cannot be written. The same call then finishes the period.
@@ -157,14 +156,14 @@ class Series:
                     raise
         released = self.read()
         is_closed = self.charge is not None and self.charge.read().stage.state == "published"
-        if released.is_complete or is_closed:  # by another process
+        if released.is_complete or is_closed:  # another process may have closed it
             self._end()
         return released
 
     def close(self) -> None:
-        """End the series before its last period, and remove what is confidential.
+        """End the series before its last period, and remove all confidential data.
 
-        No later period can be drawn, and what is released stays. Nothing is refunded.
+        No later period can be drawn. The released periods stay. Nothing is refunded.
 
         Raises:
             LedgerError: The ledger cannot be read or written.
@@ -173,7 +172,7 @@ class Series:
         self._end()
 
     def to_release(self) -> Release:
-        """Make the release of all periods, as if all had been drawn at once.
+        """Return the release of all periods, as if they had been drawn at once.
 
         Raises:
             InputError: A period is not drawn yet.
@@ -188,7 +187,7 @@ class Series:
         return Release(**{name: getattr(partial, name) for name in fields})
 
     def verify(self) -> None:
-        """Check that the tables in the folders of all periods say what the answers do.
+        """Check that the tables in the folders of all periods agree with the answers.
 
         Raises:
             InputError: A file is missing, damaged or was edited; the message names it.
@@ -227,7 +226,7 @@ class Series:
         return self.charge
 
     def _read_answers(self) -> list[PeriodAnswers]:
-        """Read the answers of all drawn periods, after those not in their place are put there."""
+        """Read the answers of all drawn periods, and publish those that are only staged."""
         drawn: list[PeriodAnswers] = []
         if self.charge is None:
             while len(drawn) < len(self.labels):
@@ -252,7 +251,7 @@ class Series:
         earlier: Sequence[PeriodAnswers],
         draw: StagedCharge | None = None,
     ) -> PeriodPublication:
-        """Prepare the publication of the period after some others."""
+        """Prepare the publication of the period that follows the `earlier` ones."""
         assert self.key is not None
         period = self._folders.get_period(len(earlier))
         return PeriodPublication(
@@ -268,12 +267,12 @@ class Series:
         )
 
     def _join(self, drawn: Sequence[PeriodAnswers]) -> PartialRelease:
-        """Join the answers of the first periods."""
+        """Join the answers of the periods drawn so far."""
         entry = None if self.charge is None else self.charge.read().entry
         return join_periods(self.plan, self.record.periods, drawn, rho=self.rho, entry=entry)
 
     def _count(self, data: Source | Tables | Callable[[], Tables] | Any) -> Tables:
-        """Count rows, and keep no more of each person than the unit of privacy says."""
+        """Count rows, and no more of each person than the unit of privacy allows."""
         if data is None:
             raise InputError("this period needs exact counts. Give tables, or a source of rows.")
         if isinstance(data, Tables):
@@ -288,7 +287,7 @@ class Series:
         return count(source, wanted, unit=self.plan.unit)
 
     def _end(self) -> None:
-        """Enter that no period will be drawn any more, and remove what is confidential."""
+        """Enter in the ledger that the series is over, and remove all confidential data."""
         if self.charge is None:
             raise InputError(
                 "the series was opened for reading only. Open it with its ledger to close it."

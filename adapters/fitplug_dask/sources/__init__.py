@@ -1,6 +1,6 @@
-"""Sources: what a path, a table or a frame means: files, or parts of a table, and where they lie.
+"""Sources: from a path, table or frame to the files, or parts of a table, that it refers to.
 
-Nothing here reads a row of a file, and nothing here imports Dask or PyArrow before it is used.
+Nothing here reads rows of files, or imports Dask or PyArrow before it is used.
 """
 
 from fitplug_dask.sources.catalog import find_files

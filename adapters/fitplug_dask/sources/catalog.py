@@ -1,10 +1,10 @@
-"""Catalog: what each kind of source means, by its type, and what the folders of files say.
+"""Catalog: finding the files of a source by its type, and the keys of their folders.
 
-The name of a hive folder (`state=01/`) holds a key and a value, both percent-encoded.
+The name of a hive folder (`state=01/`) consists of a key and a value, both percent-encoded.
 
-Another kind of source goes in as a function of `library_tables` or as a new module, and as one
-entry here. The libraries that make sources are imported by whoever has made one, so that nothing is
-imported here to recognize it.
+To add a kind of source, write a function in `library_tables` or a new module, and add an entry
+here. Types are recognized by name: whoever has made a source has imported its library, so nothing
+need be imported here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceF
     ("pyiceberg", "Table"): find_iceberg_files,
     ("pyiceberg", "DataScan"): find_iceberg_files,
 }
-"""Tables of lakes, as `_FIND`."""
+"""Lakehouse tables; the keys are those of `_FIND`."""
 
 _FIND: dict[tuple[str, str], Callable[[Any], list[SourceFile]]] = {
     ("pyarrow", "Dataset"): find_fragments,
@@ -79,11 +79,11 @@ _FIND: dict[tuple[str, str], Callable[[Any], list[SourceFile]]] = {
     ("dask", "DataFrame"): find_dask_partitions,
     ("dask", "FrameBase"): find_dask_partitions,
 }
-"""By the package and the name of a class of the source's type, or of a class that it extends."""
+"""By the package and name of the source's class, or of one of its base classes."""
 
 
 def find_files(source: Source) -> list[SourceFile]:
-    """Find the files, or the parts of a table, that a source names.
+    """Find the files, or the parts of a table, that a source refers to.
 
     Args:
         source: The source; only its path and storage options are used.
@@ -92,8 +92,8 @@ def find_files(source: Source) -> list[SourceFile]:
         The files, in a fixed order.
 
     Raises:
-        DataError: It means no file, a file twice, files of several formats, or a table that cannot
-            be read as its format demands.
+        DataError: There is no such file, a file is named twice, there are several formats, or a
+            table cannot be read as its format requires.
     """
     path, options = source.path, source.storage_options
     if isinstance(path, (str, Path)):
@@ -121,7 +121,7 @@ def find_files(source: Source) -> list[SourceFile]:
 
 
 def _list_classes(kind: type) -> Iterator[tuple[str, str]]:
-    """Yield the package and the name of a class and of all that it extends."""
+    """Yield the package and name of a class and of its base classes."""
     for one in kind.__mro__:
         yield one.__module__.partition(".")[0], one.__name__
 
@@ -133,7 +133,7 @@ def _describe_type(source: object) -> str:
 
 
 def _find_library_rows(find: Callable[[Any], list[SourceFile]], source: Any) -> list[SourceFile]:
-    """Return what another library holds. What it raises may quote values, so it is dropped."""
+    """Find the parts of another library's table. Drop its errors, which may quote values."""
     try:
         return find(source)
     except DataError:
@@ -144,10 +144,10 @@ def _find_library_rows(find: Callable[[Any], list[SourceFile]], source: Any) -> 
 
 
 def _find_by_path(source: Paths, options: Options | None) -> list[SourceFile]:
-    """Find the files that `source` means.
+    """Find the files that `source` refers to.
 
     Args:
-        source: A file, a folder (all files of known suffixes below it, except names that start
+        source: A file, a folder (all files of known suffixes below it, except names that begin
             with "_" or "."), a glob of files or folders, or a sequence of these. Each is a local
             path or the URL of a store.
         options: How the stores of URLs are reached.
@@ -156,8 +156,8 @@ def _find_by_path(source: Paths, options: Options | None) -> list[SourceFile]:
         The files, in a fixed order.
 
     Raises:
-        DataError: An entry means no file, a file is found twice (its rows would count twice), or
-            the files are of several formats.
+        DataError: An entry matches no file, a file is found twice (its rows would count twice), or
+            the files have several formats.
     """
     given = [source] if isinstance(source, (str, Path)) else source
     if not given:
@@ -166,7 +166,7 @@ def _find_by_path(source: Paths, options: Options | None) -> list[SourceFile]:
     listed = partial(list_stored_files, options=options or {})
     locations = get_request_pool().map(listed, urls) if len(urls) > 1 else map(listed, urls)
     stored = dict(zip(urls, locations, strict=True))
-    find_lake = cache(find_lake_above)  # of folders, as many files are in one
+    find_lake = cache(find_lake_above)  # by folder, since a folder may have many files
     files = [
         file
         for entry in map(str, given)
@@ -193,7 +193,7 @@ def _describe_stored(location: Location) -> SourceFile:
 
 
 def _find_local(given: str, find_lake: FindLake) -> Iterator[SourceFile]:
-    """Yield the files that one local path or glob means."""
+    """Yield the files of one local path or glob."""
     here = os.getcwd()  # noqa: PTH109 (a plain path)
     for path in list_local_files(strip_local_scheme(given), find_lake):
         location = Location(os.path.join(here, path))  # noqa: PTH118 (a plain path)
@@ -202,7 +202,7 @@ def _find_local(given: str, find_lake: FindLake) -> Iterator[SourceFile]:
 
 
 def _check_each_once(files: Sequence[SourceFile]) -> None:
-    """Raise DataError if a file is found twice, also by links: its rows would count twice."""
+    """Raise DataError if a file is found twice, even by a link: its rows would count twice."""
     seen: dict[object, SourceFile] = {}
     resolve = make_resolver()
     for file in files:
@@ -216,13 +216,13 @@ def _check_each_once(files: Sequence[SourceFile]) -> None:
 
 
 def _identify(location: Location, resolve: Callable[[str], str]) -> Iterator[object]:
-    """Yield what distinguishes a file from all others: its path, and its inode if it has one."""
+    """Yield the identities of a file: its path, and its inode if it has one."""
     path = location.path
     if location.options is not None:
         yield path
         return
     now = None
-    with suppress(OSError):  # a file without a state cannot be read either, which is an error later
+    with suppress(OSError):  # such a file cannot be read either, which raises later
         now = os.lstat(path)
     if now is None or stat.S_ISLNK(now.st_mode):
         yield os.path.realpath(path)
@@ -232,12 +232,12 @@ def _identify(location: Location, resolve: Callable[[str], str]) -> Iterator[obj
         folder, name = os.path.split(path)
         yield os.path.join(resolve(folder), name)  # noqa: PTH118 (a plain path)
     if now is not None and now.st_ino:
-        # The size and the times are needed, as some mounts give several files one number.
+        # The size and the times are needed because some mounts give several files one inode.
         yield now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
 def _check_one_format(files: Sequence[SourceFile]) -> None:
-    """Raise DataError if the files are of several formats."""
+    """Raise DataError if the files have several formats."""
     first = files[0]
     for file in files:
         if file.format is not first.format:

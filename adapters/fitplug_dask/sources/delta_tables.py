@@ -41,16 +41,16 @@ _KNOWN_FEATURES = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
-"""What a reader must know of this is done by `deltalake` and here. Widened types need nothing, as
-each file is read by its own types, and no checkpoint is removed here.
+"""The reader features that `deltalake` and this module support. Type widening needs no support
+because each file is read by its own types; vacuumProtocolCheck only concerns removing files.
 """
 
 
 def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[SourceFile]:
-    """Find the files of a Delta table, given by its path or as `deltalake` opened it.
+    """Find the files of a Delta table, given by its path or as a table of `deltalake`.
 
     Raises:
-        DataError: There is no such table or version, it cannot be read as its log demands, or
+        DataError: There is no such table or version, it cannot be read as its log requires, or
             `deltalake` is missing.
     """
     if isinstance(table, DeltaTable):
@@ -65,7 +65,7 @@ def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[S
         return sorted(_read_files(root, opened, options), key=lambda file: file.location.path)
     except DataError:
         raise
-    except Exception:  # what the package says may quote values
+    except Exception:  # the package's message may quote values
         pass
     raise DataError(
         f"the log of the Delta table {shown} is damaged, or a deletion file is damaged or "
@@ -74,7 +74,7 @@ def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[S
 
 
 def _open(root: str, version: int | None, options: Options | None) -> Any:
-    """Open a table by `deltalake`."""
+    """Open a table with `deltalake`."""
     shown = redact_url(root)
     try:
         import deltalake
@@ -95,7 +95,7 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
     path = root if is_url(root) else locate(root, None).path
     try:
         return deltalake.DeltaTable(path, version=version, storage_options=storage)
-    except Exception as error:  # what the package says may quote values or credentials
+    except Exception as error:  # the package's message may quote values or credentials
         unsupported = re.search(r"Feature '(\w+)' is not supported", str(error))
     if unsupported:
         raise _make_feature_error(shown, [unsupported[1]])
@@ -116,7 +116,7 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
 
 
 def _translate_options(root: str, options: Options) -> Iterator[tuple[str, str]]:
-    """Yield options of a store as `deltalake` spells them, which is made of the same library."""
+    """Yield a store's options as `deltalake` spells them; it uses the same store library."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _translate_options(root, value)
@@ -128,7 +128,7 @@ def _translate_options(root: str, options: Options) -> Iterator[tuple[str, str]]
 
 
 def _check_features(shown: str, protocol: Any) -> None:
-    """Raise DataError if a reader must know more than is known here."""
+    """Raise DataError if the table needs reader features that are not supported."""
     unknown = sorted(set(protocol.reader_features or ()) - _KNOWN_FEATURES)
     if unknown:
         raise _make_feature_error(shown, unknown)
@@ -142,7 +142,7 @@ def _make_feature_error(shown: str, features: list[str]) -> DataError:
 
 
 def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[SourceFile]:
-    """Yield the files of a table that is open."""
+    """Yield the files of an open table."""
     import pyarrow as pa
 
     fields = json.loads(opened.schema().to_json())["fields"]
@@ -174,7 +174,7 @@ def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[Sou
 
 
 def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:
-    """Return where files hold a column, by the mode of the table's column mapping."""
+    """Return how to find a column in files, given the mode of the table's column mapping."""
     if mode == "none":
         return StoredColumn((described["name"],))
     physical = described["metadata"]["delta.columnMapping.physicalName"]
@@ -183,7 +183,7 @@ def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:
 
 
 def _read_vectors(opened: Any) -> dict[str, bytes]:
-    """Return the deleted rows of each file that has some, by what identifies the file."""
+    """Return the deleted rows of each file that has some, by the identity of the file."""
     import pyarrow as pa
 
     vectors = {}
@@ -195,6 +195,6 @@ def _read_vectors(opened: Any) -> dict[str, bytes]:
 
 
 def _identify(table_uri: str, path: str) -> str:
-    """Return what identifies a file: its URI, which the log may give relative to the table."""
+    """Return a file's identity: its absolute URI; the log may give it relative to the table."""
     absolute = is_url(path) or path.startswith(("/", "file:"))
     return unquote(path if absolute else f"{table_uri.rstrip('/')}/{path}")

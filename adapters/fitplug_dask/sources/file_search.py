@@ -1,4 +1,4 @@
-"""File search: which files a folder or a glob means, on this machine or in a store."""
+"""File search: listing the files of a folder or glob, on this machine or in a store."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ from fitplug_dask.sources.stores import (
 )
 
 States: TypeAlias = dict[str, State | None]
-"""The paths of files in a store, with their states as far as these are known."""
+"""The paths of files in a store, with their states if these are known."""
 
 FindLake: TypeAlias = Callable[[str], tuple[Path, str] | None]
-"""Does what `find_lake_above` does."""
+"""`find_lake_above`, or a version of it that caches its results."""
 
 
 def list_local_files(given: str, find_lake: FindLake = find_lake_above) -> list[str]:
-    """List the files that a local file, folder or glob means.
+    """List the files of a local path or glob.
 
     Args:
-        given: The path or pattern. The paths returned begin as it does.
-        find_lake: `find_lake_above`, or what remembers its results for one search.
+        given: The path or pattern. The returned paths begin in the same way.
+        find_lake: `find_lake_above`, or a version of it that caches its results.
 
     Returns:
         The paths, in a fixed order.
 
     Raises:
-        DataError: The path does not exist, a folder cannot be read, it is or lies in a table of a
-            lake, or a file that seems to hold rows has no known suffix.
+        DataError: The path does not exist, a folder cannot be read, it is or lies in a lakehouse
+            table, or a file that seems to contain rows has no known suffix.
     """
     is_folder, exists = os.path.isdir(given), os.path.exists(given)  # noqa: PTH110, PTH112 (fast)
     above = os.path.dirname(given) if exists and not is_folder else _find_fixed(given)  # noqa: PTH120
@@ -108,13 +108,13 @@ def _match_pattern(pattern: str) -> list[str]:
             name.startswith(IGNORED_PREFIXES) for name in PurePath(match).parts[len(fixed) :]
         )
     ]
-    # `**` matches folders and what lies in them; a folder already stands for all of it.
+    # `**` matches folders and their content, but a folder already stands for all of its content.
     folders = {PurePath(match) for match in matches if Path(match).is_dir()}
     return [match for match in matches if folders.isdisjoint(PurePath(match).parents)]
 
 
 def make_resolver() -> Callable[[str], str]:
-    """Return what finds the real paths of folders, and remembers those of folders above them."""
+    """Return a function that finds the real paths of folders, and caches those of their parents."""
 
     @cache
     def resolve(folder: str) -> str:
@@ -129,12 +129,12 @@ def make_resolver() -> Callable[[str], str]:
 def _walk_folder(
     folder: str, above: tuple[str, ...] = (), resolve: Callable[[str], str] | None = None
 ) -> Iterator[str]:
-    """Yield the files of known suffixes below a folder; `above` are the real paths on the way."""
+    """Yield the files of known suffixes below a folder; `above` are its parents' real paths."""
     resolve = resolve or make_resolver()
     real = resolve(folder)
-    if real in above:  # a link back up
+    if real in above:  # a link to a parent
         return
-    # A directory entry knows whether it is a folder, and its path begins as the folder's does.
+    # A directory entry knows whether it is a folder, and its path begins like that of `folder`.
     try:
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
@@ -158,7 +158,7 @@ def _walk_folder(
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Tell whether an entry of a folder is a folder, or a link to one."""
+    """Return whether a directory entry is a folder or a link to one."""
     try:
         return entry.is_dir()
     except OSError:  # a link to itself, for instance
@@ -166,20 +166,18 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def list_stored_files(url: str, options: Options) -> list[Location]:
-    """List the files that a file, a folder or a glob in a store means.
-
-    The rules are those for local paths.
+    """List the files of a path or glob in a store, by the same rules as for local paths.
 
     Args:
         url: The URL of the file, folder or glob.
         options: How the store is reached.
 
     Returns:
-        The files, sorted by their URLs, each with the state that the listing told of it.
+        The files, sorted by their URLs, each with its state if the listing gives it.
 
     Raises:
-        DataError: The URL means no file, or the store cannot be listed. The message holds nothing
-            that the store's client says, as that may hold credentials.
+        DataError: The URL matches no file, or the store cannot be listed. The message quotes
+            nothing from the store's client, whose errors may contain credentials.
     """
     displayed = redact_url(url)
     if "::" in url:
@@ -207,14 +205,14 @@ def list_stored_files(url: str, options: Options) -> list[Location]:
 
 
 def _find_package(scheme: str) -> str:
-    """Return which package a scheme of URLs needs, in words."""
+    """Return a hint on which package a URL scheme needs."""
     if scheme.lower() in OBJECT_SCHEMES:
         return 'pip install "fitplug[stores]" brings the packages for it'
     return find_install_hint(scheme)
 
 
 def _list_locations(url: str, options: Options) -> list[Location]:
-    """List the files once. What a DataError says follows the URL."""
+    """List the files. The text of a DataError continues a sentence after the URL."""
     store, path = open_store(url, options)
     files = _list_states(store, path, is_folder=url.endswith("/"))
     if not files:
@@ -224,7 +222,7 @@ def _list_locations(url: str, options: Options) -> list[Location]:
 
 
 def _list_states(store: Store, path: str, *, is_folder: bool) -> States:
-    """List the files that a path or a pattern in a store means."""
+    """List the files of a path or pattern in a store."""
     if not is_folder:
         with suppress(FileNotFoundError):
             return {path: store.read_state(path)}
@@ -242,7 +240,7 @@ def _list_states(store: Store, path: str, *, is_folder: bool) -> States:
 
 
 def _list_matches(store: Store, pattern: str, *, only_folders: bool) -> States:
-    """List the files that match a pattern, and those in the folders that do."""
+    """List the files that match a pattern, and the files in folders that match it."""
     fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
     wanted = tuple(pattern[len(fixed) :].strip("/").split("/"))
     folders: dict[str, States] = {}
@@ -253,7 +251,7 @@ def _list_matches(store: Store, pattern: str, *, only_folders: bool) -> States:
             continue
         names = tuple(below.split("/"))
         matched = next((n for n in range(len(names)) if _matches(names[:n], wanted)), None)
-        if matched is not None:  # a folder stands for all that lies in it
+        if matched is not None:  # a folder stands for all of its content
             folder = "/".join((fixed, *names[:matched]))
             folders.setdefault(folder, {})[file] = state
         elif only_folders or not _matches(names, wanted):
@@ -268,7 +266,7 @@ def _list_matches(store: Store, pattern: str, *, only_folders: bool) -> States:
 
 
 def _select_in_folder(inside: States, folder: str) -> States:
-    """Return those of all files in a folder, at any depth, whose suffixes are known."""
+    """Select the files of known suffixes from all files in a folder, at any depth."""
     below = {file: _find_below(file, folder) for file in inside}
     if kind := find_stored_lake(below.values()):
         raise DataError(f": the folder is {describe_lake(kind)}")
@@ -280,17 +278,17 @@ def _select_in_folder(inside: States, folder: str) -> States:
 
 
 def _find_below(file: str, folder: str) -> str:
-    """Return the path of a file from a folder on."""
+    """Return the path of a file relative to a folder."""
     return file.removeprefix(folder).strip("/")
 
 
 def _is_hidden(path: str) -> bool:
-    """Return whether a name on a path begins with "_" or "."."""
+    """Return whether any name in a path begins with "_" or "."."""
     return any(is_ignored(name) for name in path.split("/"))
 
 
 def _matches(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Return whether names on a path match a pattern name by name; `**` is any number of names."""
+    """Return whether a path matches a pattern name by name; `**` matches any number of names."""
     if not pattern:
         return not names
     if pattern[0] == "**":

@@ -1,6 +1,6 @@
 """Iceberg tables: the files of a snapshot, with their renamed columns and deleted rows.
 
-The package `pyiceberg` reads the metadata and the manifests, and chooses the deletes of each file.
+The package `pyiceberg` reads the metadata and the manifests, and finds each file's delete files.
 https://iceberg.apache.org/spec/
 """
 
@@ -40,7 +40,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _TableFile:
-    """A file of a table, as pyiceberg opens one. Its store is asked as for files of rows."""
+    """A file of a table, in the form that pyiceberg expects. It is opened like files of rows."""
 
     location: str
     place: Location
@@ -50,7 +50,7 @@ class _TableFile:
 
 
 class _TableFiles:
-    """The files of a table, as pyiceberg asks for them."""
+    """The files of a table, in the form that pyiceberg expects."""
 
     def __init__(self, options: Options | None) -> None:
         self.properties: Mapping[str, str] = {}
@@ -68,7 +68,7 @@ def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> li
         options: How the stores of URLs are reached.
 
     Raises:
-        DataError: There is no such table or snapshot, it cannot be read as it demands, or
+        DataError: There is no such table or snapshot, it cannot be read as its metadata require, or
             `pyiceberg` is missing.
     """
     if isinstance(table, IcebergTable):
@@ -83,14 +83,14 @@ def find_iceberg_files(table: IcebergTable | Any, options: Options | None) -> li
         return _read_files(shown, scan, options)
     except DataError:
         raise
-    except Exception as error:  # what the package says may quote values
+    except Exception as error:  # the package's message may quote values
         if "equality deletes" in str(error):
             fault = f"has equality deletes, {_COPY}"
     raise DataError(f"the Iceberg table {shown} {fault}")
 
 
 def _open(shown: str, path: str, snapshot_id: int | None, options: Options | None) -> Any:
-    """Return the scan of a table that the path of its metadata names."""
+    """Return the scan of a table, given the path of its metadata file."""
     fault = f"the Iceberg table {shown} cannot be read, or is damaged. Check the path."
     try:
         from pyiceberg.serializers import FromInputFile
@@ -104,13 +104,13 @@ def _open(shown: str, path: str, snapshot_id: int | None, options: Options | Non
             f"the Iceberg table {shown} needs the package pyiceberg, which is not installed. "
             'Install it with: pip install "fitplug[iceberg]"'
         )
-    except Exception:  # what the package or a store's client says may hold credentials
+    except Exception:  # the message of the package or of a store's client may hold credentials
         pass
     raise DataError(fault)
 
 
 def _find_metadata(given: str, options: Options | None) -> str:
-    """Return the path of the file of metadata."""
+    """Return the path of the metadata file."""
     if given.endswith(".json"):
         return given
     folder = f"{given.rstrip('/')}/metadata"
@@ -118,7 +118,7 @@ def _find_metadata(given: str, options: Options | None) -> str:
     try:
         with locate(f"{folder}/version-hint.text", options).open(sequential=True) as file:
             hint = file.read().decode("ascii").strip()
-    except Exception:  # what a store's client says may hold credentials
+    except Exception:  # the message of a store's client may hold credentials
         pass
     if not hint:
         raise DataError(
@@ -166,7 +166,7 @@ def _read_files(shown: str, scan: Any, options: Options | None) -> list[SourceFi
 
 
 def _check_file(shown: str, file: Any) -> None:
-    """Raise DataError if a file is of a kind that is not read here."""
+    """Raise DataError if a file has an unsupported format or is encrypted."""
     kind = str(getattr(file.file_format, "value", file.file_format)).lower()
     is_vector = kind == "puffin" and file.content != 0
     fault = None
@@ -196,12 +196,12 @@ def _list_columns(metadata: Any, fields: Sequence[Any]) -> dict[str, StoredColum
 def _share_partition(
     columns: Mapping[str, StoredColumn], plain: set[int], file: Any, spec: Sequence[Any]
 ) -> dict[str, StoredColumn]:
-    """Return the columns, with the values that the partition gives where a file lacks them.
+    """Return the columns, with the values from the partition for columns that the file may lack.
 
     Args:
         columns: The columns of the table, by name.
-        plain: The numbers of the columns whose values in a partition are spelled here.
-        file: The file of data.
+        plain: The numbers of the columns whose partition values can be written as text.
+        file: The data file.
         spec: The fields of its partition spec.
     """
     shared = {
@@ -225,7 +225,7 @@ def _share_partition(
 
 
 def _join_positions(deletions: Sequence[Positions], rows: int) -> bytes | None:
-    """Return the rows that are deleted of a file with so many rows, None if there are none."""
+    """Return the packed deleted rows of a file with `rows` rows; None if there are none."""
     positions = np.concatenate(deletions) if deletions else np.zeros(0, dtype=np.int64)
     if not len(positions):
         return None
@@ -237,7 +237,7 @@ def _join_positions(deletions: Sequence[Positions], rows: int) -> bytes | None:
 
 
 def _read_deletes(files: Any, delete: Any) -> dict[str, Positions]:
-    """Return the positions of the deleted rows that one file of deletes tells, by their files."""
+    """Return the positions of deleted rows in one delete file, by their data files."""
     with files.new_input(delete.file_path).open() as file:
         content: bytes = file.read()
     if len(content) != delete.file_size_in_bytes:
@@ -248,9 +248,9 @@ def _read_deletes(files: Any, delete: Any) -> dict[str, Positions]:
 
 
 def read_vectors(content: bytes) -> dict[str, Positions]:
-    """Read the deletion vectors of a Puffin file, by the files whose rows they delete.
+    """Read the deletion vectors of a Puffin file, by their data files.
 
-    pyiceberg does not look at their checksums.
+    Unlike pyiceberg, this checks the checksums.
 
     Raises:
         Exception: The file is damaged.
@@ -276,11 +276,11 @@ def read_vectors(content: bytes) -> dict[str, Positions]:
 
 
 def read_positions(content: bytes, rows: int) -> dict[str, Positions]:
-    """Read the positions in a Parquet file of position deletes, by the files they are of.
+    """Read the positions in a Parquet file of position deletes, by their data files.
 
     Args:
         content: The file.
-        rows: The rows that it must hold.
+        rows: The number of rows that it must have.
 
     Raises:
         Exception: The file is damaged.

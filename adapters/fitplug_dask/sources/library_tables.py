@@ -1,9 +1,9 @@
-"""Library tables: rows that other libraries hold, as parts that tasks read.
+"""Library tables: tables of other libraries, in parts that tasks read.
 
-The fragments of a pyarrow.dataset.Dataset, the partitions of a dask.dataframe or delayed frames,
-and streams: tables that only this process can read, as batches one after another. A query of
-DuckDB, a LazyFrame of Polars, or a reader or table of Arrow gives its batches in turn. All tasks of
-a count pull from one stream, so that each batch goes to exactly one of them.
+The parts are fragments of a pyarrow.dataset.Dataset, partitions of a dask.dataframe, delayed
+frames, or shares of a stream. A stream is a table that only this process can read, one batch after
+another: a DuckDB query, a Polars frame, or an Arrow reader or table. All tasks of a count pull from
+one stream, so that each batch goes to exactly one of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fitplug_dask.sources.source_files import (
 from fitplug_dask.sources.stores import UNTRACKED, State
 
 OpenBatches: TypeAlias = Callable[[Sequence[str]], Iterator[Any]]
-"""From the names of columns to the batches of Arrow that hold them."""
+"""Maps the names of columns to Arrow batches with these columns."""
 
 _BATCH_ROWS = 2**17
 
@@ -36,14 +36,14 @@ _numbers = itertools.count(1)
 
 
 class LibraryLocation:
-    """Where rows lie that another library reads.
+    """The location of rows that another library reads.
 
     Attributes:
-        path: What they are called in messages.
-        options: None, as they lie in no store that is asked here.
-        listed: None, as no store listed them.
+        path: The name of the rows in messages.
+        options: None, because fitplug does not open a store for them.
+        listed: None, because no store listed them.
         schema: The Arrow schema; None if not even the names are known before rows are read.
-        shares: The parts that tasks read at once.
+        shares: The number of parts that tasks may read at once.
         unchecked: Whether the types of the columns are known only when rows are read.
     """
 
@@ -58,7 +58,7 @@ class LibraryLocation:
         return f"{type(self).__name__}({self.path!r})"
 
     def read_state(self) -> State:
-        """Return a size, which means nothing, and a stamp that shows no changes."""
+        """Return a meaningless size, and a stamp that never changes."""
         return 1, f"{UNTRACKED}{self.path}"
 
 
@@ -71,9 +71,9 @@ class SharedStream(LibraryLocation):
         """Prepare a stream, which is opened when the first batch is pulled.
 
         Args:
-            called: What the table is called in messages.
+            called: The name of the table in messages.
             schema: The Arrow schema.
-            open_batches: Begins the stream anew, whenever it is called.
+            open_batches: Restarts the stream whenever it is called.
         """
         self.path = f"{called} ({next(_numbers)})"
         self.schema = schema
@@ -86,13 +86,13 @@ class SharedStream(LibraryLocation):
         raise TypeError("a stream cannot leave its process")
 
     def pull_batches(self, share: int, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield batches until the stream has ended, each to one share only.
+        """Yield batches until the stream has ended, each to only one share.
 
-        When all shares have seen the end, the next one to pull begins a new reading.
+        When all shares have reached the end, the next pull starts the stream again.
 
         Args:
             share: The number of the share.
-            columns: The columns to read. If there are none, batches hold one that counts rows.
+            columns: The columns to read. If there are none, one is read to count the rows.
         """
         wanted = list(columns) or self.schema.names[:1]
         while True:
@@ -109,7 +109,7 @@ class SharedStream(LibraryLocation):
 
 
 def find_arrow_stream(source: Any) -> list[SourceFile]:
-    """Find the rows of a Table, RecordBatch, RecordBatchReader or Scanner of Arrow."""
+    """Find the rows of an Arrow Table, RecordBatch, RecordBatchReader or Scanner."""
     import pyarrow as pa
 
     if isinstance(source, pa.RecordBatch):
@@ -133,7 +133,7 @@ def find_arrow_stream(source: Any) -> list[SourceFile]:
 
 
 def find_capsule_stream(source: Any) -> list[SourceFile]:
-    """Find the rows of an object of any library that exports a stream by Arrow's C interface."""
+    """Find the rows of any object that exports a stream through Arrow's C interface."""
     import pyarrow as pa
 
     def open_stream(columns: Sequence[str]) -> Iterator[Any]:
@@ -145,7 +145,7 @@ def find_capsule_stream(source: Any) -> list[SourceFile]:
 
 
 def find_pandas_stream(source: Any) -> list[SourceFile]:
-    """Find the rows of a DataFrame of pandas."""
+    """Find the rows of a pandas DataFrame."""
     import pyarrow as pa
 
     fields = [pa.field(str(name), _infer_type(column)) for name, column in source.items()]
@@ -164,7 +164,7 @@ def find_pandas_stream(source: Any) -> list[SourceFile]:
 
 
 def _infer_type(column: Any) -> Any:
-    """Find the type of Arrow that holds a column of pandas; an empty struct if none does."""
+    """Return the Arrow type of a pandas column; an empty struct if there is none."""
     import pyarrow as pa
 
     try:
@@ -172,11 +172,11 @@ def _infer_type(column: Any) -> Any:
             return pa.infer_type(column, from_pandas=True)
         return pa.array(column.iloc[:0], from_pandas=True).type
     except (pa.ArrowException, TypeError):
-        return pa.struct([])  # which no attribute reads
+        return pa.struct([])  # no attribute reads it
 
 
 def find_polars_stream(source: Any) -> list[SourceFile]:
-    """Find the rows of a LazyFrame or DataFrame of Polars."""
+    """Find the rows of a Polars LazyFrame or DataFrame."""
     import polars as pl
 
     frame = source.lazy()
@@ -194,7 +194,7 @@ def find_polars_stream(source: Any) -> list[SourceFile]:
 
 
 def find_duckdb_stream(source: Any) -> list[SourceFile]:
-    """Find the rows of a relation of DuckDB."""
+    """Find the rows of a DuckDB relation."""
 
     def read(relation: Any) -> Any:
         if hasattr(relation, "to_arrow_reader"):
@@ -202,7 +202,7 @@ def find_duckdb_stream(source: Any) -> list[SourceFile]:
         return relation.fetch_record_batch(_BATCH_ROWS)
 
     def open_relation(columns: Sequence[str]) -> Iterator[Any]:
-        # A name with a dot or a quote is one column as SQL, and not as a ColumnExpression.
+        # Quoted SQL treats a name with a dot or a quote as one column, unlike ColumnExpression.
         quoted = (name.replace('"', '""') for name in columns)
         return iter(read(source.project(", ".join(f'"{name}"' for name in quoted))))
 
@@ -210,7 +210,7 @@ def find_duckdb_stream(source: Any) -> list[SourceFile]:
 
 
 def make_stream(called: str, schema: Any, open_batches: OpenBatches) -> SourceFile:
-    """Return a stream as what is found; the arguments are those of `SharedStream`."""
+    """Return a stream as a source file; the arguments are those of `SharedStream`."""
     stream = SharedStream(called, schema, open_batches)
     return SourceFile(called, (), stream, Format.STREAM)
 
@@ -220,9 +220,9 @@ class FragmentLocation(LibraryLocation):
     """The location of a fragment of a data set that Arrow reads.
 
     Attributes:
-        path: What the fragment is called in messages.
+        path: The name of the fragment in messages.
         fragment: The fragment.
-        schema: The schema of the data set, which all fragments are read as.
+        schema: The schema of the data set, with which all fragments are read.
     """
 
     path: str
@@ -230,7 +230,7 @@ class FragmentLocation(LibraryLocation):
     schema: Any
 
     def read_state(self) -> State:
-        """Return the size and a stamp of the fragment's file, if it is one of a file."""
+        """Return the size and a stamp of the fragment's file, if it has one."""
         path = getattr(self.fragment, "path", None)
         if not path:
             return super().read_state()
@@ -243,9 +243,9 @@ class FragmentLocation(LibraryLocation):
 def find_fragments(source: Any) -> list[SourceFile]:
     """Find the fragments of a data set.
 
-    Local files of Parquet and Arrow are read as if they were named by their paths, with all checks
-    of these. The other fragments are read by Arrow. A data set with a filter does not give out its
-    fragments, so that it is read as a stream.
+    Local Parquet and Arrow files are read as if their paths had been given, with all checks. Arrow
+    reads all other fragments. A filtered data set does not list its fragments, so it is read as a
+    stream.
     """
     import pyarrow.dataset as pd
 
@@ -270,7 +270,7 @@ def find_fragments(source: Any) -> list[SourceFile]:
 
 
 def _is_plain(fragment: Any) -> bool:
-    """Return whether a fragment is all of a local file of Parquet or Arrow."""
+    """Return whether a fragment is an entire local Parquet or Arrow file."""
     import pyarrow.dataset as pd
     from pyarrow.fs import LocalFileSystem
 
@@ -283,7 +283,7 @@ def _is_plain(fragment: Any) -> bool:
 
 
 def _find_file(fragment: Any, schema: Any) -> SourceFile:
-    """Return the file of a fragment, with the keys that its partition expression gives."""
+    """Return the file of a fragment, with the keys from its partition expression."""
     import pyarrow.dataset as pd
 
     keys = tuple(
@@ -304,13 +304,13 @@ def _find_file(fragment: Any, schema: Any) -> SourceFile:
 class DaskPartition(LibraryLocation):
     """The location of one partition, which a task computes.
 
-    A partition that is computed again, for instance because a worker was lost, must hold the same
-    rows: what computes it may depend on nothing that changes.
+    A partition that is computed again, for instance because a worker was lost, must have the same
+    rows: its computation must not depend on anything that changes.
 
     Attributes:
-        path: What the partition is called in messages.
-        delayed: A Delayed of Dask whose value is a frame of pandas, Polars or Arrow.
-        schema: What each column holds: text, integers, or null if that is known only when rows are
+        path: The name of the partition in messages.
+        delayed: A Dask Delayed whose value is a pandas, Polars or Arrow frame.
+        schema: The type of each column: text, integers, or null if it is known only when rows are
             read.
     """
 
@@ -327,10 +327,10 @@ class DaskPartition(LibraryLocation):
             from fitplug_dask.workers.limits import await_result  # it imports Dask
 
             get_worker()
-        except (ImportError, ValueError):  # no task of a cluster
+        except (ImportError, ValueError):  # this is not a task of a cluster
             from dask import get
 
-            # The function and not its name, for which old versions warn beside a client.
+            # The function rather than its name, because with a client old versions warn of names.
             return self.delayed.compute(scheduler=get)
         with worker_client() as client:
             return await_result(client, client.compute(self.delayed))
@@ -340,7 +340,7 @@ def find_dask_partitions(source: Any) -> list[SourceFile]:
     """Find the partitions of a dask.dataframe, a Delayed, or a sequence of Delayed.
 
     Raises:
-        DataError: It is another collection of Dask.
+        DataError: It is another Dask collection.
     """
     import pyarrow as pa
     from dask.delayed import Delayed
@@ -371,7 +371,7 @@ def find_dask_partitions(source: Any) -> list[SourceFile]:
 
 
 def _classify_dtype(dtype: Any) -> Any:
-    """Return what a column of pandas holds by its type alone."""
+    """Return the Arrow type of a pandas column if its dtype determines it; otherwise null."""
     import pyarrow as pa
 
     if getattr(dtype, "kind", "") in ("i", "u"):
@@ -381,7 +381,7 @@ def _classify_dtype(dtype: Any) -> Any:
 
 
 def _cull(one: Any, make: Any) -> Any:
-    """Return a Delayed with only the tasks that it needs, so that each travels with its own."""
+    """Return a Delayed with only the tasks that it needs, so that no others travel with it."""
     from dask.optimization import cull
 
     graph: Mapping[Any, Any] = dict(one.__dask_graph__())

@@ -1,10 +1,9 @@
-"""Locations: where a file lies, on this machine or in a store, how it is opened, and its state.
+"""Locations: where a file is, on this machine or in a store, how it is opened, and its state.
 
-A file in a store is read with requests ahead of the reader. The file objects of fsspec do not serve
-for this: some are shared by all threads, and some read far ahead, again and again where columns are
-read in turns.
+Files in stores are read ahead. The file objects of fsspec are not suitable for this: some are
+shared by all threads, and some read far ahead again and again if columns are read in turn.
 
-An exception of a store or of its client may hold credentials. Callers never pass its text on.
+Exceptions of a store or its client may contain credentials, so callers never pass their text on.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from fitplug_dask.sources.stores import (
 )
 
 _BLOCK_BYTES = 2**22  # a request to a store takes as long as the transfer of a few MB
-_FIRST_BLOCK_BYTES = 2**18  # enough for who reads the names of the columns
+_FIRST_BLOCK_BYTES = 2**18  # enough to read only the names of the columns
 _BLOCKS_AHEAD = 4
 _RANDOM_ACCESS_BYTES = 2**18
 
@@ -46,12 +45,12 @@ def strip_local_scheme(text: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Location:
-    """Where a file lies and how it is opened.
+    """Where a file is and how it is opened.
 
     Attributes:
         path: An absolute local path, or a URL.
         options: How to reach the store of a URL; None for a local path.
-        listed: The state of a file that the listing of its store told, None if it told none.
+        listed: The state of the file in the listing of its store; None if the listing has none.
     """
 
     path: str
@@ -64,13 +63,13 @@ class Location:
     def read_state(self) -> State:
         """Return the size in bytes and a stamp that changes whenever the content changes.
 
-        The stamp of a local file holds its mtime and its ctime: whoever copies or renames the file,
-        or resets its times, changes the ctime. It holds no inode, as some network mounts number the
-        same file differently on every machine.
+        The stamp of a local file consists of its mtime and ctime: copying or renaming the file, or
+        resetting its times, changes the ctime. The inode is not used because some network mounts
+        give the same file different inodes on different machines.
 
         Raises:
             OSError: There is no such local file, or it cannot be read.
-            StoreError: The store cannot be asked.
+            StoreError: The store cannot be reached.
             FileNotFoundError: The store does not have the file.
         """
         if self.options is None:
@@ -85,14 +84,14 @@ class Location:
         return guard_secrets(ask)
 
     def proves_state(self, stamp: str) -> bool:
-        """Return whether all bytes that are read are those of the state with this stamp.
+        """Return whether every read is guaranteed to return bytes of the state with this stamp.
 
-        Then the state need not be read again, before or after the bytes.
+        If so, the state need not be read again before or after the bytes.
         """
         return self.options is not None and find_tag(stamp) is not None
 
     def store(self, state: State) -> StoredObject:
-        """Return the file in its store, whose bytes are those of this state where that is provable.
+        """Return the file in its store; reads check that it still has this state, if they can.
 
         Raises:
             StoreError: The store cannot be reached.
@@ -107,9 +106,9 @@ class Location:
         """Open the file for reading bytes.
 
         Args:
-            sequential: Whether it will be read from the beginning to the end. Otherwise it may be
-                read at any offset.
-            state: The state that the file must have. None asks a store for it.
+            sequential: Whether it will be read from beginning to end. Otherwise it may be read at
+                any offset.
+            state: The state that the file must have. If None, a store is asked for it.
         """
         if self.options is None:
             return open(self.path, "rb")  # noqa: PTH123 (the caller closes it)
@@ -120,7 +119,7 @@ class Location:
 
 
 def locate(path: str, options: Options | None) -> Location:
-    """Return where a file of a table lies: a URL, or a local path, also one with a scheme."""
+    """Return the location of a table's file, given its URL or local path, even with a scheme."""
     if is_url(path):
         return Location(path, options or {})
     if path.startswith("file:") and not path.startswith("file://"):
@@ -156,9 +155,9 @@ class _RangeReader(io.RawIOBase):
 
 
 class BlockReader(_RangeReader):
-    """A file in a store, read in regions by turns, each in blocks of so many bytes.
+    """A file in a store, of which several regions are read in turn, each in blocks of one size.
 
-    The block behind each that is read is requested ahead; reading fewer bytes ends a region.
+    After each full block, the next block is requested ahead. A shorter read ends a region.
     """
 
     def __init__(self, stored: StoredObject, block: int) -> None:
@@ -219,7 +218,7 @@ class _SequentialReader(io.RawIOBase):
         super().close()
 
     def _request(self, blocks: int) -> None:
-        """Have so many requests under way, as long as bytes are left."""
+        """Keep `blocks` requests under way as long as bytes are left."""
         pool = get_request_pool()
         while len(self._ahead) < blocks and self._requested < self._stored.size:
             start = self._requested

@@ -1,11 +1,12 @@
-"""Source files: the files that a source means, and what their names, folders or tables say of each.
+"""Source files: the files of a source, and what follows from their names, folders or tables.
 
-A name says the format, and whether a file holds rows or forbids to read its folder: the files of a
-lake's table also hold rows that are deleted or replaced, and only its metadata say which. And a
-file that is passed over in silence would be missing from the counts.
+The suffix of a file gives its format. Some names forbid reading a folder as files: the files of a
+lakehouse table also contain deleted or replaced rows, and only its metadata tell which. Other names
+seem to belong to files of rows that cannot be read: if these were ignored silently, they would be
+missing from the counts.
 
-A table of a lake, or a data set, knows more of a file than the file itself: under which names its
-columns are stored, which values all its rows share, and which of its rows are deleted.
+A lakehouse table, or a data set, knows more about a file than the file itself: under which names
+its columns are stored, which values all its rows share, and which of its rows are deleted.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Format(Enum):
 
 
 TEXT_FORMATS = (Format.CSV, Format.CSV_GZ)
-"""Formats whose columns have no type. The domain says how their text is read."""
+"""Formats whose columns have no type. The domain decides how their text is read."""
 
 LIBRARY_FORMATS = (Format.STREAM, Format.FRAGMENT, Format.DELAYED)
-"""Formats of what other libraries read, so that no path of a file is opened here."""
+"""Formats that other libraries read, so that fitplug opens no file itself."""
 
 _FORMAT_OF_SUFFIX = {
     ".parquet": Format.PARQUET,
@@ -57,14 +58,11 @@ SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 """The suffixes as messages list them."""
 
 IGNORED_PREFIXES = ("_", ".")
-"""Files and folders whose names begin with these hold no rows."""
+"""Files and folders whose names begin with these are ignored: they contain no rows."""
 
 
 def infer_format(path: str) -> Format:
-    """Return the format that the suffix of a file name means.
-
-    Files without a known suffix are read as Parquet.
-    """
+    """Infer the format from the suffix of a file name; without a known suffix it is Parquet."""
     for suffix, known in _FORMAT_OF_SUFFIX.items():
         if path.lower().endswith(suffix):
             return known
@@ -72,7 +70,7 @@ def infer_format(path: str) -> Format:
 
 
 _WITHOUT_ROWS = ("README", "LICENSE", "LICENCE", "NOTICE", "CHANGELOG", "COPYING", "MANIFEST")
-"""Names without a suffix that usually hold no rows."""
+"""Names without a suffix of files that usually contain no rows."""
 
 _STRAY_SUFFIXES = (
     *(".pq", ".pqt", ".parquet.gz", ".parquet.snappy", ".snappy", ".gz.parq", ".orc", ".avro"),
@@ -80,7 +78,7 @@ _STRAY_SUFFIXES = (
     *(".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".arrow.gz", ".xlsx", ".xls"),
     *(".sas7bdat", ".dta", ".sav", ".rds", ".h5", ".hdf5", ".sqlite", ".duckdb"),
 )
-"""Suffixes of files that usually hold rows and that are not read."""
+"""Suffixes of files that usually contain rows but are not supported."""
 
 _DELTA, _HUDI, _ICEBERG = "_delta_log", ".hoodie", "metadata"
 _ICEBERG_FILE = ".metadata.json"
@@ -93,12 +91,12 @@ _NAME_IT = {
 
 
 def describe_lake(kind: str) -> str:
-    """Return why a table of a lake is not read as a folder of files, and what to do."""
+    """Explain why a lakehouse table is not read as a folder of files, with advice."""
     return f"{kind}, whose files may also hold deleted or replaced rows. {_NAME_IT[kind]}"
 
 
 def find_local_lake(folder: str | Path, names: Collection[str]) -> str | None:
-    """Return which kind of lake's table a local folder is, or None.
+    """Return which kind of lakehouse table a local folder is, or None.
 
     Args:
         folder: The folder.
@@ -119,7 +117,7 @@ def find_local_lake(folder: str | Path, names: Collection[str]) -> str | None:
 
 
 def find_lake_above(folder: str) -> tuple[Path, str] | None:
-    """Return a local folder or one above it that is a lake's table, and of which kind; or None."""
+    """Find the innermost lakehouse table at or above a local folder, and its kind; or None."""
     inner = Path(folder).absolute()
     for above in (inner, *inner.parents):
         marks = [name for name in (_DELTA, _HUDI, _ICEBERG) if (above / name).is_dir()]
@@ -129,7 +127,7 @@ def find_lake_above(folder: str) -> tuple[Path, str] | None:
 
 
 def find_stored_lake(inside: Iterable[str]) -> str | None:
-    """Return which kind of lake's table lies in a folder of a store, or None.
+    """Return which kind of lakehouse table is in a folder of a store, or None.
 
     Args:
         inside: The paths of all files at any depth below the folder.
@@ -146,14 +144,14 @@ def find_stored_lake(inside: Iterable[str]) -> str | None:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a name begins as those do that hold no rows."""
+    """Return whether files and folders of this name are ignored."""
     return name.startswith(IGNORED_PREFIXES)
 
 
 def is_stray(path: str) -> bool:
-    """Return whether a file seems to hold rows and yet has no suffix that is read.
+    """Return whether a file seems to contain rows but has no supported suffix.
 
-    Its suffix is one in other letters, one of another format, or missing.
+    Its suffix has other letter case, belongs to another format, or is missing.
     """
     name = posixpath.basename(path)
     if name.endswith(SUFFIXES) or is_ignored(name):
@@ -164,7 +162,7 @@ def is_stray(path: str) -> bool:
 
 
 def describe_stray(path: str) -> str:
-    """Return the sentence about a file that would be passed over, and what to do."""
+    """Return a message about a stray file, with advice."""
     return (
         f"{path} would be ignored, because its suffix is not one of {', '.join(SUFFIXES)}. "
         "Rename it, move it away, or name the files with a glob."
@@ -172,9 +170,10 @@ def describe_stray(path: str) -> str:
 
 
 def names_suffix(pattern: str, path: str) -> bool:
-    """Return whether the last part of a pattern spells how the name of a file ends, or begins.
+    """Return whether a pattern asks for a file explicitly, whatever its suffix is.
 
-    Such a pattern asks for the file whatever its suffix is: `*.pq`, or `part-*`.
+    Its last part must give the suffix of the file, like `*.pq`, or, for a file without a suffix,
+    some letters of the name, like `part-*`.
     """
     wanted, name = posixpath.basename(pattern.rstrip("/")), posixpath.basename(path)
     suffix = wanted.rpartition(".")[2] if "." in wanted else ""
@@ -187,13 +186,14 @@ Rows = npt.NDArray[np.bool_]
 
 
 class StoredColumn(NamedTuple):
-    """Where a column of a table is found in a file.
+    """How to find a column of a table in a file.
 
     Attributes:
-        names: The names that it may have in the file; one of them at most is there.
-        field_id: Its number in the footer of the file, which decides alone if it is given.
-        shared: If a file lacks the column, the text of the value of all its rows; null if empty.
-        absent: Why a file that lacks the column cannot be read, if it cannot.
+        names: The names that the column may have; the file has at most one of them.
+        field_id: The number of the column in the file's footer; if given, it alone decides.
+        shared: If the file lacks the column, the text of the value that all rows have; empty for
+            null.
+        absent: Why a file without the column cannot be read, if it cannot.
     """
 
     names: tuple[str, ...]
@@ -203,24 +203,23 @@ class StoredColumn(NamedTuple):
 
 
 def pack_rows(deleted: Rows) -> bytes:
-    """Return the deleted rows (n,) of a file with at least n rows, as they travel with the file.
+    """Pack the deleted rows (n,) of a file with at least n rows, one bit each, to travel with it.
 
-    A bit stands for each row. A table that changes meanwhile cannot change the count, as its files
-    of deleted rows are not read again.
+    Because delete files are not read again, changes to the table meanwhile cannot affect the count.
     """
     return zlib.compress(np.packbits(deleted, bitorder="little").tobytes(), 1)
 
 
 def unpack_rows(packed: bytes) -> npt.NDArray[np.uint8]:
-    """Return the bits of deleted rows, eight in an element, for `find_remaining`."""
+    """Return the bits of deleted rows, eight per element, for `find_remaining`."""
     return np.frombuffer(zlib.decompress(packed), dtype=np.uint8)
 
 
 def find_remaining(bits: npt.NDArray[np.uint8], first: int, rows: int) -> Rows | None:
-    """Return whether each of some rows (n,) is not deleted; None if none of them is.
+    """Return whether each of n consecutive rows remains (n,); None if all of them remain.
 
     Args:
-        bits: What `unpack_rows` returns.
+        bits: The bits from `unpack_rows`.
         first: The position in the file of the first row.
         rows: The number n of rows.
     """
@@ -236,14 +235,13 @@ def find_remaining(bits: npt.NDArray[np.uint8], first: int, rows: int) -> Rows |
 
 @dataclass(frozen=True)
 class TableEntry:
-    """What the metadata of a table say of one of its files.
+    """The entry of a file in the metadata of its table.
 
     Attributes:
         columns: All columns of the table, by name.
-        deleted: Which rows are deleted, as `pack_rows` returns them; None if there are none.
-            CONFIDENTIAL.
-        size: The bytes of the file, None if the metadata do not say.
-        refused: Why a column cannot be counted, by its name.
+        deleted: The deleted rows, packed by `pack_rows`; None if there are none. CONFIDENTIAL.
+        size: The size of the file in bytes; None if unknown.
+        refused: By column that cannot be counted, the reason.
     """
 
     columns: Mapping[str, StoredColumn]
@@ -253,7 +251,7 @@ class TableEntry:
 
 
 class FolderKey(NamedTuple):
-    """One folder `name=value` on the way to a file.
+    """One folder `name=value` in the path of a file.
 
     Attributes:
         name: The name of an attribute or of another column.
@@ -267,14 +265,14 @@ class FolderKey(NamedTuple):
 
 
 class SourceFile(NamedTuple):
-    """A file, or a part of a table, that a source means.
+    """A file, or a part of a table, of a source.
 
     Attributes:
         path: The path as it was given or found, without credentials.
-        keys: The keys of the folders that the file lies in.
-        location: Where the file is opened. It is a Location, unless another library reads it.
+        keys: The keys of the file's folders.
+        location: Where the file is opened; a Location, unless another library reads it.
         format: The format of the file.
-        entry: What a table says of the file, None if it belongs to no table.
+        entry: The entry of the file in its table's metadata; None if it belongs to no table.
     """
 
     path: str
@@ -285,7 +283,7 @@ class SourceFile(NamedTuple):
 
 
 def spell_value(value: Any) -> str | None:
-    """Return the text of a value as names of folders spell it; None is null."""
+    """Return a value as folder names write it; None is null."""
     if value is None:
         return None
     if isinstance(value, bool):

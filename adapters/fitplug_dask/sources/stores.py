@@ -1,13 +1,13 @@
-"""Stores: how files in a store are listed, asked for their state, and read by ranges of bytes.
+"""Stores: listing the files in a store, reading their states, and reading ranges of bytes.
 
-S3, Google Cloud Storage, Azure and HTTP are asked through `obstore`, which makes requests again
-that fail in passing. A store that tells a strong ETag is asked for bytes of just that version
-(If-Match), and what it answers must bear the same ETag, as some servers ignore the question. Then
-a request of the state before and after reading is not needed. Other schemes are asked through the
-file system that fsspec has for them, which knows no If-Match.
+S3, Google Cloud Storage, Azure and HTTP are reached through `obstore`, which repeats requests that
+fail temporarily. If a store gives a strong ETag, only bytes of that version are requested
+(If-Match), and the answer must have the same ETag, because some servers ignore If-Match. The state
+then need not be requested before and after reading. Other schemes are reached through the file
+systems of fsspec, which do not support If-Match.
 
-An exception of a store's client may hold credentials. Here its text is dropped, and its type says
-what it means.
+An exception of a store's client may contain credentials. Its text is dropped here, and its type
+determines the message.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ State: TypeAlias = tuple[int, str]
 """The size of a file in bytes, and a stamp that changes whenever its content changes."""
 
 REQUESTS = 32
-"""Requests that one process has in flight at once. A request mostly waits for the store."""
+"""The number of requests in flight from one process. A request mostly waits for the store."""
 
-_TAGGED = "strong ETag="  # the prefix of a stamp that requests can name
+_TAGGED = "strong ETag="  # the prefix of a stamp that requests can require
 
 UNTRACKED = "ukey="
-"""The prefix of the stamp of a file whose store tells neither a checksum, a version nor a time."""
+"""The prefix of the stamp of a file whose store gives neither a checksum, a version nor a time."""
 
-# What stores tell of a file's content and time, by the names that file systems of fsspec use.
+# Fields about a file's version and time, under the names that file systems of fsspec use.
 _STAMP_FIELDS = (
     *("ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "checksum"),
     *("VersionId", "version_id", "version", "generation"),
     *("LastModified", "Last-Modified", "last_modified", "modified", "mtime", "updated", "created"),
 )
 
-_SHORT_ANSWERS = 8  # attempts at a range of which a store sends only a part
+_SHORT_ANSWERS = 8  # attempts to read a range of which a store sends only a part
 _WAIT_SECONDS = 0.1
 
 
@@ -79,13 +79,13 @@ class AccessError(StoreError):
 
 
 class ChangedError(StoreError):
-    """The store holds another content than that of the snapshot."""
+    """The content in the store is no longer that of the snapshot."""
 
     fault = "changed during the count. Count again when nothing writes to it."
 
 
 class UnansweredError(StoreError):
-    """Requests failed in a way that may not happen again, and so did further attempts."""
+    """Requests failed repeatedly, but may succeed later."""
 
     fault = (
         "cannot be read now: its store repeatedly failed to answer. The file itself may be fine. "
@@ -94,11 +94,11 @@ class UnansweredError(StoreError):
 
 
 class ShortAnswerError(UnansweredError):
-    """The store sent fewer bytes than were asked for: it is worth another attempt."""
+    """The store sent fewer bytes than requested; the request is tried again."""
 
 
 class RangesError(StoreError):
-    """The server answers no requests for ranges."""
+    """The server does not support requests for ranges."""
 
     fault = "cannot be read in parts, because its server sends whole files only. Use a local copy."
 
@@ -108,20 +108,20 @@ _MEANINGS: Mapping[str, Callable[[], StoreError]] = {
     "UnauthenticatedError": AccessError,
     "PreconditionError": ChangedError,
     "NotSupportedError": RangesError,
-    "GenericError": UnansweredError,  # also what other attempts did not help
+    "GenericError": UnansweredError,  # includes requests that failed repeatedly
 }
-"""What exceptions of `obstore` mean, by their names."""
+"""The errors that exceptions of `obstore` become, by the names of their classes."""
 
 
 def guard_secrets(act: Callable[[], T]) -> T:
-    """Return what `act` returns; what it raises has no text of the store's client.
+    """Return the result of `act`, and replace exceptions of the store's client by our own.
 
     Raises:
-        StoreError: The store cannot be read; the subclass says why.
+        StoreError: The store cannot be read; the subclass tells why.
         FileNotFoundError: The store does not have the file.
         ImportError: A package for the store is missing.
-        FitplugError: `act` raised it, so its words are ours.
-        MemoryError: The memory does not suffice.
+        FitplugError: `act` raised it, so the message is fitplug's own.
+        MemoryError: There is not enough memory.
     """
     try:
         return act()
@@ -133,7 +133,7 @@ def guard_secrets(act: Callable[[], T]) -> T:
 
 
 def _classify_error(error: Exception) -> Exception:
-    """Return the error that says what an exception of a store's client means."""
+    """Return our own error for an exception of a store's client, without its text."""
     if isinstance(error, ImportError):
         return ImportError("a package for this store is not installed")
     if isinstance(error, FileNotFoundError):
@@ -149,16 +149,16 @@ def _classify_error(error: Exception) -> Exception:
 
 
 class Store(Protocol):
-    """A store, whose files have paths without a slash at the ends. Any exception may be raised."""
+    """A store. Paths of files neither begin nor end with a slash. Any exception may be raised."""
 
     def read_state(self, path: str) -> State:
-        """Return the state of a file; FileNotFoundError if there is none."""
+        """Return the state of a file; raise FileNotFoundError if there is none."""
 
     def list_states(self, folder: str) -> dict[str, State | None]:
-        """Return all files at any depth below a folder, with the states that the listing tells."""
+        """Return all files at any depth below a folder, with states if the listing has them."""
 
     def read_range(self, path: str, start: int, end: int, size: int, tag: str | None) -> bytes:
-        """Return bytes of a file of this size, and of this ETag if there is one."""
+        """Return bytes of a file, which must have this size, and this ETag if one is given."""
 
     def make_url(self, path: str) -> str:
         """Return the URL of a file."""
@@ -170,11 +170,11 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A store that `obstore` opened.
+    """A store opened by `obstore`.
 
     Attributes:
         store: The store of `obstore`.
-        root: The URL that the paths begin with.
+        root: The URL to which paths are relative.
     """
 
     store: Any
@@ -189,7 +189,7 @@ class ObjectStore:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
             if not self.root.startswith("http"):
                 raise
-            # A signed URL permits nothing but to get the file.
+            # A signed URL only permits getting the file.
             described = obstore.get(self.store, path, options={"range": (0, 1)}).meta
         return _describe_object(described)
 
@@ -201,10 +201,10 @@ class ObjectStore:
             described["path"]: _describe_object(described)
             for chunk in listed
             for described in chunk
-            # Some programs mark folders by objects without content.
+            # Some programs mark folders with empty objects.
             if described["size"] or "." in described["path"].rpartition("/")[2]
         }
-        # Times in listings have other digits than those of one file.
+        # Listings give times with another precision than requests for one file.
         return {
             path: None if find_tag(state[1]) is None else state for path, state in states.items()
         }
@@ -217,7 +217,7 @@ class ObjectStore:
         import obstore
 
         asked: GetOptions = {}
-        if (start, end) != (0, size):  # a server of whole files only sends these
+        if (start, end) != (0, size):  # some servers send only whole files
             asked["range"] = (start, end)
         if tag is not None:
             asked["if_match"] = tag
@@ -233,27 +233,28 @@ class ObjectStore:
 
 
 def _describe_object(described: Mapping[str, Any]) -> State:
-    """Return the size and the stamp of a file by what `obstore` says of it.
+    """Return the size and the stamp of a file from its description by `obstore`.
 
-    A weak ETag stands for contents that are not identical, so a range may not be asked by it.
+    Contents with the same weak ETag need not be identical, so a request for a range cannot require
+    a weak ETag.
     """
     tag = _quote_tag(described["e_tag"])
     if tag is not None and not tag.startswith("W/"):
         return described["size"], f"{_TAGGED}{tag}"
-    modified = described["last_modified"].timestamp()  # 0 if the server does not tell
+    modified = described["last_modified"].timestamp()  # 0 if the server does not give it
     if tag is None and not modified:
         return described["size"], f"{UNTRACKED}{described['path']}"
     return described["size"], f"ETag={tag} modified={modified}"
 
 
 def _quote_tag(tag: str | None) -> str | None:
-    """Return an ETag in quotes, which listings of some stores leave out."""
+    """Return an ETag in quotes, which some stores' listings omit."""
     return tag if not tag or tag.endswith('"') else f'"{tag}"'
 
 
 @dataclass(frozen=True)
 class FileSystemStore:
-    """A store that a file system of fsspec reaches.
+    """A store reached through a file system of fsspec.
 
     Attributes:
         system: The file system.
@@ -293,10 +294,10 @@ class FileSystemStore:
 
 
 def open_store(url: str, options: Options) -> tuple[Store, str]:
-    """Return the store that a URL names, and the path of the URL in it.
+    """Return the store of a URL, and the path of the URL in it.
 
     Raises:
-        Exception: Whatever the client of the store raises.
+        Exception: Any exception of the store's client.
     """
     if url.partition("://")[0].lower() in OBJECT_SCHEMES:
         from fitplug_dask.workers import read_timeout  # it imports Dask
@@ -317,7 +318,7 @@ class StoredObject:
         store: The store.
         path: The path in it.
         size: The size in bytes.
-        tag: The strong ETag that answers must bear, None if the store tells none.
+        tag: The strong ETag that answers must have; None if the store gives none.
     """
 
     store: Store
@@ -326,10 +327,10 @@ class StoredObject:
     tag: str | None
 
     def read_range(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to before `end`, after further attempts if need be.
+        """Return the bytes from `start` to before `end`, with several attempts if necessary.
 
         Raises:
-            ChangedError: The store holds another version now.
+            ChangedError: The store now has another version.
             StoreError: The bytes cannot be read.
             FileNotFoundError: The store does not have the file.
         """
@@ -344,7 +345,7 @@ class StoredObject:
 
 
 def find_tag(stamp: str) -> str | None:
-    """Return the ETag of a stamp that requests can name, if it has one."""
+    """Return the strong ETag of a stamp, which requests can require, or None."""
     return stamp.removeprefix(_TAGGED) if stamp.startswith(_TAGGED) else None
 
 

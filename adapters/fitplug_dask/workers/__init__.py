@@ -1,4 +1,4 @@
-"""Workers: what runs tasks. Threads of this process, or a cluster whose workers have its code."""
+"""Workers: running tasks on threads of this process, or on a cluster with the same code."""
 
 from fitplug_dask.workers.cluster import open_runner
 from fitplug_dask.workers.handshake import COUNTING_PACKAGES

@@ -1,4 +1,4 @@
-"""Cluster: tasks that run on the workers of a client of dask.distributed, which is not imported."""
+"""Cluster: running tasks on the workers of a dask.distributed client, without importing Dask's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distributed import Future
 
 _RETRIES = 3
-"""How often a cluster runs a task again that raises; that of a lost worker runs again anyway."""
+"""How often a cluster repeats a task that raises. Tasks of lost workers are repeated anyway."""
 
 _MOST_WATCHED = 200
 _CANCEL_SECONDS = 5.0
@@ -44,17 +44,17 @@ _FIRST = 1
 class ClusterRunner(Runner):
     """Runs tasks on a cluster whose workers all have the code of this process.
 
-    The workers are inspected once, before the first task. As long as this runner lives, the cluster
-    keeps a worker. No call waits without end: see `limits`. Dask drops results that no task needs
-    any more.
+    The workers are inspected once, before the first task. As long as this runner exists, the
+    cluster keeps at least one worker. No call waits forever: see `limits`. Dask drops results that
+    no task needs any more.
     """
 
     def __init__(self, client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> None:
-        """Ask nothing yet.
+        """Prepare a runner; the cluster is contacted at the first use.
 
         Args:
             client: A client of dask.distributed.
-            packages: The packages whose code takes part.
+            packages: The packages whose code workers must share.
         """
         self.client = client
         self._packages = packages
@@ -64,9 +64,9 @@ class ClusterRunner(Runner):
 
     @cached_property
     def _workers(self) -> dict[str, WorkerState]:
-        """The workers when they were inspected, which this does first."""
-        # A cluster that scales with demand starts its first worker for this task, and its last
-        # worker stays while it holds the result: workers that only answer questions are idle.
+        """The workers at the time of their inspection, which happens on first access."""
+        # For this task, a cluster that scales with demand starts its first worker, and keeps the
+        # worker that has the result. Workers that only answer requests would count as idle.
         key = self._name_task("demand-worker")
         self._demand = self._attempt(partial(self.client.submit, toolz.identity, None, key=key))
         workers = inspect_workers(self.client, self._packages)
@@ -92,14 +92,14 @@ class ClusterRunner(Runner):
         return min((limit for limit in limits if limit is not None), default=read_machine_memory())
 
     def share(self, value: object, key: str | None = None) -> Future:
-        """Have the cluster hold what many tasks take, and return its future.
+        """Send an argument of many tasks to the cluster, and return its future.
 
-        The scheduler holds one copy, which each worker fetches once, also one that comes later. As
-        an argument of every task, a large value would be sent with each of them.
+        The scheduler has one copy, which each worker, even one that joins later, fetches once. As
+        an ordinary argument, a large value would be sent with every task.
 
         Args:
             value: The value.
-            key: The key of the task that holds it; a new one if it is None.
+            key: The key of the task that returns it; None for a new one.
         """
 
         def submit() -> Future:
@@ -122,10 +122,10 @@ class ClusterRunner(Runner):
         """Submit a task, and return its future.
 
         Args:
-            action: What it does, in words of letters joined by hyphens.
-            function: What it calls.
+            action: What the task does, as lower-case words joined by hyphens.
+            function: The function to call.
             arguments: The arguments; a future stands for the result of its task.
-            worker: The address of the only worker that may run it; any worker may if it is None.
+            worker: The address of the only worker that may run it; None for any worker.
             priority: Tasks of higher priority run first.
         """
         from distributed import Future
@@ -150,16 +150,16 @@ class ClusterRunner(Runner):
         return self._attempt(submit)
 
     def results(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the number and the result of each task when it has ended.
+        """Yield the number and the result of each task as it ends.
 
-        The tasks that have not ended when this ends are cancelled.
+        When this generator ends or is closed, the remaining tasks are cancelled.
 
         Args:
-            futures: What `submit` returned.
+            futures: The futures that `submit` returned.
 
         Raises:
-            DataError: The first Fault, if it is one of the data.
-            FitplugError: The first Fault of the machines; or the cluster fails.
+            DataError: A task returned a Fault of the data.
+            FitplugError: A task returned a Fault of the machines, or the cluster fails.
         """
         for number, outcome in self._outcomes(futures):
             read = partial(read_outcome, self._run.key, outcome)
@@ -168,7 +168,7 @@ class ClusterRunner(Runner):
     def run(
         self, action: str, act: Act, inputs: Sequence[Any], shared: Any
     ) -> Generator[tuple[int, Any], None, None]:
-        shared_term = self.share(shared)  # it stays on the cluster until the tasks end
+        shared_term = self.share(shared)  # the variable keeps it on the cluster until tasks end
         yield from self.results(self._submit_each(action, act, shared_term, inputs))
 
     def map_sum(
@@ -187,7 +187,7 @@ class ClusterRunner(Runner):
         shared_term = self.share(shared)
         tasks = self._submit_each(action, act, shared_term, inputs)
         sums = self._submit_sums(add, tasks, width)
-        if len(tasks) > _MOST_WATCHED:  # to watch a task is a task
+        if len(tasks) > _MOST_WATCHED:  # watching a task takes another task
             tasks = sums
             weights = [sum(weights[i : i + width]) for i in range(0, len(weights), width)]
         top = self.sum("add-counts", add, sums, width)
@@ -208,11 +208,11 @@ class ClusterRunner(Runner):
     def sum(
         self, action: str, add: Callable[..., Any], tasks: Sequence[Future], width: int
     ) -> Future:
-        """Submit the tasks that add up the results of others, in a tree, and return the last one.
+        """Submit a tree of tasks that add up the results of others, and return the last one.
 
         Args:
-            action: What they do.
-            add: `add(*results)` returns the sum of some results, neighbours in their order.
+            action: What these tasks do.
+            add: `add(*results)` returns the sum of neighbouring results, in their order.
             tasks: At least one task.
             width: The most results that are added at once.
         """
@@ -236,26 +236,26 @@ class ClusterRunner(Runner):
             for address in [a for a, future in pending.items() if future.done()]:
                 gather = partial(self.client.gather, [pending[address]])
                 try:
-                    # The result of a worker that is lost with it is never made again.
+                    # If the worker is lost, its result is lost as well and never made again.
                     (outcome,) = ask(self.client, gather, _RESULT_SECONDS)
-                except FitplugError:  # it is asked once more, or is lost
+                except FitplugError:  # try again, unless the worker is lost
                     continue
                 raise_fault(self._attempt(partial(read_outcome, self._run.key, outcome)))
                 del pending[address]
-            # A worker that is gone meanwhile need not answer.
+            # Workers that have left meanwhile need not answer.
             there = list_workers(self.client)
             pending = {a: future for a, future in pending.items() if a in there}
             time.sleep(_POLL_SECONDS)
 
     def list_addresses(self) -> set[str]:
-        """List the addresses of the workers that are there now."""
+        """List the addresses of the current workers."""
         return set(list_workers(self.client))
 
     def run_at_once(self, act: Callable[..., Any], *arguments: Any, seconds: float) -> None:
-        """Call a function in all workers, beside their tasks; those that do not answer are left.
+        """Call a function in all workers, outside of tasks; ignore workers that do not answer.
 
         Args:
-            act: What is called, also with the worker as `dask_worker`; it returns nothing.
+            act: The function, which also receives the worker as `dask_worker`, and returns None.
             arguments: The arguments.
             seconds: How long to wait.
         """
@@ -266,9 +266,9 @@ class ClusterRunner(Runner):
     def _name_task(self, action: str) -> tuple[str, int]:
         """Return the key of a new task.
 
-        Dask's dashboard shows tasks of all runs under `fitplug-` and the action, such as
-        `fitplug-count-partition`. Its scheduler treats the tasks whose keys begin alike as a group,
-        and assigns those that read to workers one by one, as workers become free.
+        Dask's dashboard shows the tasks of all runs under `fitplug-` and the action, such as
+        `fitplug-count-partition`. The scheduler treats tasks whose keys begin alike as a group, and
+        assigns reading tasks to workers one by one, as workers become free.
         """
         return f"fitplug-{action}-{self._name}", next(self._numbers)
 
@@ -286,7 +286,7 @@ class ClusterRunner(Runner):
     def _submit_each(
         self, action: str, act: Act, shared: Future, inputs: Sequence[Any]
     ) -> list[Future]:
-        """Submit a task for each input, all at once, which takes the scheduler half the time."""
+        """Submit a task for each input, all at once to halve the scheduler's work."""
 
         def submit() -> list[Future]:
             tasks = [seal_task(self._run, act, [Term(0), one]) for one in inputs]
@@ -295,10 +295,10 @@ class ClusterRunner(Runner):
         return self._attempt(submit) if inputs else []
 
     def _watch_each(self, tasks: Sequence[Future]) -> list[Future]:
-        """Submit, for each task, one whose result is why it failed, or None.
+        """Submit a watching task for each task, which returns the task's fault, or None.
 
-        Its result is small, so that watching a task moves no counts. It is a function of Python
-        itself, which every worker has.
+        The results are small, so no counts are transferred. The function is one of Python itself,
+        so every worker has it.
         """
         watch = partial(self._map, "watch-task", itemgetter(0), tasks, priority=_FIRST)
         return self._attempt(watch)
@@ -310,7 +310,7 @@ class ClusterRunner(Runner):
         *arguments: Sequence[Any],
         priority: int = 0,
     ) -> list[Future]:
-        """Submit a task for each element of the sequences of arguments."""
+        """Submit a task for each position in the sequences of arguments."""
         keys = [self._name_task(action) for _ in arguments[0]]
         with config.set(_NO_WARNING):
             return self.client.map(
@@ -318,7 +318,7 @@ class ClusterRunner(Runner):
             )
 
     def _outcomes(self, futures: Sequence[Future]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the number and what each task returned, as it travels; cancel the tasks left."""
+        """Yield the number and the sealed outcome of each task; cancel the remaining tasks."""
         pending = {future: number for number, future in enumerate(futures)}
         ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for future in futures:
@@ -338,18 +338,18 @@ class ClusterRunner(Runner):
             ask(self.client, partial(self.client.cancel, futures), _CANCEL_SECONDS)
 
     def _attempt(self, act: Callable[[], Any]) -> Any:
-        """Return what `act` returns; if the cluster fails, raise FitplugError that says how."""
+        """Return the result of `act`; if the cluster fails, raise FitplugError with the reason."""
         try:
             return act()
         except FitplugError:
             raise
         except Exception as error:
             failed = type(error).__name__
-            # Dask's own frames refer to it, and by its traceback it would keep this runner and its
-            # futures alive until the garbage is collected.
+            # Dask's frames refer to the error, and its traceback would keep this runner and its
+            # futures alive until garbage collection.
             error.__traceback__ = None
-        # Dask cancels all futures when the scheduler is lost, which says nothing of workers.
-        # A worker that came later and has no fitplug fails when it reads a task.
+        # When the scheduler is lost, Dask cancels all futures, which does not mean that workers
+        # failed. A worker that joined later without fitplug fails when it reads a task.
         inspect_workers(self.client, self._packages)
         raise FitplugError(
             f"the cluster could not finish counting ({failed}). Check that its workers run, "
@@ -358,12 +358,12 @@ class ClusterRunner(Runner):
 
 
 def open_runner(client: Any, packages: tuple[str, ...] = COUNTING_PACKAGES) -> Runner:
-    """Return a runner of tasks. Nothing is asked of a cluster before the first use.
+    """Return a runner of tasks. A cluster is contacted only at the first use.
 
     Args:
         client: A client of dask.distributed, None for threads of this process, or a runner, which
             is returned.
-        packages: The packages whose code takes part, so that workers must have the same.
+        packages: The packages whose code workers must share.
     """
     if isinstance(client, Runner):
         return client
@@ -382,7 +382,7 @@ def _warn_once() -> None:
 
 
 def warn_without_tls(addresses: Collection[str]) -> None:
-    """Warn, once in a process, of workers on several hosts that talk without TLS."""
+    """Warn, once per process, if workers on several hosts communicate without TLS."""
     places = [urlsplit(address) for address in addresses]
     hosts = {place.hostname for place in places if place.scheme == "tcp"}
     if len(hosts) > 1:

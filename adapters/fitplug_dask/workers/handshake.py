@@ -1,12 +1,12 @@
-"""Handshake: every worker has the code of this process, or it is refused by name.
+"""Handshake: refusing workers whose code differs from that of this process.
 
-A process describes itself by the digests of fitplug's sources and compiled loops, read when this
-module is imported, and by the versions of the libraries. An old image, half an update, a local
-patch or a worker that was not restarted after an update are found this way. It does not protect
+A process describes its code by digests of fitplug's sources and compiled loops, read when this
+module is imported, and by the versions of the libraries. This reveals an old image, an incomplete
+update, a local patch, or a worker that was not restarted after an update. It does not protect
 against anyone who controls a worker.
 
-The workers are asked once for each count, before any file is looked at. Each task repeats the
-check, so a worker that comes later is refused, too.
+The workers are asked once for each count, before any file is opened. Each task repeats the check,
+so that workers that join later are refused as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fitplug_dask._compat import WorkerState, read_workers
 from fitplug_dask.workers.limits import ask, read_timeout
 
 Code: TypeAlias = dict[str, str]
-"""Versions and digests by the name of what they are of."""
+"""Versions of libraries and digests of packages, by name."""
 
 COUNTING_PACKAGES = ("fitplug", "fitplug_dask")
 """The packages that take part in counting."""
@@ -44,15 +44,15 @@ def describe_code(packages: tuple[str, ...] = COUNTING_PACKAGES) -> Code:
     """Describe the code of this process.
 
     Args:
-        packages: The packages that take part.
+        packages: The packages whose code takes part.
 
     Returns:
-        The version of Python and of each library, and a digest for each package that is installed.
+        The versions of Python and of each library, and a digest of each installed package.
     """
     libraries = dict(_LIBRARIES)
     if "fitplug_opendp" in packages:
         libraries["OpenDP"] = "opendp"
-    # A third number stands for corrections of Python, which leave the meaning of code as it is.
+    # The third number of a version counts corrections of Python that do not change the language.
     versions = {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
     for name, library in libraries.items():
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -61,12 +61,12 @@ def describe_code(packages: tuple[str, ...] = COUNTING_PACKAGES) -> Code:
 
 
 def list_differences(here: Code, there: Code) -> list[str]:
-    """List in words what another process lacks or has otherwise."""
+    """Describe what another process lacks or has in another version."""
     said = []
     for name, wanted in here.items():
         present = there.get(name)
         if name == _LOOPS and present and present.split()[0] != wanted.split()[0]:
-            continue  # those of another platform have other bytes
+            continue  # on another platform, the compiled bytes differ
         if present is None:
             said.append(f"no {name}")
         elif present != wanted and name in _DIGESTS:
@@ -77,10 +77,10 @@ def list_differences(here: Code, there: Code) -> list[str]:
 
 
 def describe_refusal(differences: dict[str, list[str]]) -> str:
-    """Return the words that refuse workers, by what differs on each.
+    """Return the message that refuses workers.
 
     Args:
-        differences: What differs, by the addresses of the workers.
+        differences: What differs, by the address of the worker.
     """
     named = [f"{worker}: {'; '.join(said)}" for worker, said in sorted(differences.items())]
     count = "a worker" if len(named) == 1 else f"{len(named)} workers"
@@ -117,7 +117,7 @@ def _digest_code() -> Iterator[tuple[str, str]]:
 
 
 _DIGESTS = dict(_digest_code())
-"""Of the files as they were when this process imported this module."""
+"""The digests of the files at the time when this process imported this module."""
 
 
 _POLL_SECONDS = 0.2
@@ -126,25 +126,25 @@ _NO_IMPORT = "it cannot import this version of fitplug_dask"
 
 
 def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerState]:
-    """Check that all workers that are there have the code of this process.
+    """Check that all current workers have the code of this process.
 
     Args:
-        client: A client of dask.distributed. Something must demand a worker meanwhile, or a
-            cluster that scales from zero would have none, or end it before it answers.
+        client: A client of dask.distributed. A task must be waiting meanwhile, because a cluster
+            that scales from zero would otherwise start no worker, or end it before it answers.
         packages: The packages whose code takes part.
 
     Returns:
-        What the scheduler knows of each worker, by its address; at least one.
+        The state of each worker by its address; at least one.
 
     Raises:
-        FitplugError: A worker differs or does not answer, none comes, or the cluster does not
-            answer. The message names each worker that differs, and what differs.
+        FitplugError: A worker's code differs, a worker or the cluster does not answer, or no worker
+            joins. The message names the workers that differ, and what differs.
     """
     limit = read_timeout()
     end = time.monotonic() + _ROUNDS * limit
     none_since = time.monotonic()
     while True:
-        # Each request has its own limit. This one is for the whole, where workers come often.
+        # Each request has its own limit. This one limits them all, if new workers keep joining.
         left = max(1.0, end - time.monotonic())
         workers, answers = ask(client, partial(_visit_all, client, packages, limit), left)
         if answers:
@@ -184,11 +184,11 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
 async def _visit_all(
     client: Any, packages: tuple[str, ...], seconds: float
 ) -> tuple[dict[str, WorkerState], dict[str, Code | str | None]]:
-    """Ask all workers at once for their code. Those that come later are refused by their tasks.
+    """Ask all workers at once for their code. Tasks check workers that join later.
 
     Returns:
-        The workers, and of each that did not leave its code, or words that say why it is unknown,
-        or None if it does not answer.
+        The workers; and for each worker that has not left, its code, a text that explains why the
+        code is unknown, or None if it does not answer.
     """
     workers = await asyncio.wait_for(read_workers(client), seconds)
     answers: dict[str, Code | str | None] = {}
@@ -204,7 +204,7 @@ async def _visit(
     """Ask one worker for its code, again if the connection fails.
 
     Returns:
-        What `_visit_all` returns of this worker; nothing if the worker is lost.
+        The answer of this worker, as in `_visit_all`; an empty dict if the worker is lost.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -1,7 +1,7 @@
-"""Limits: no call to a cluster waits without end, and operators may set how long it waits.
+"""Limits: no call to a cluster waits forever, and operators may set how long it waits.
 
-How long is one number for everything that waits: for a scheduler or a worker to answer, and for
-the first worker to come. A task itself may take as long as it needs.
+One setting limits all waiting: for an answer of the scheduler or a worker, and for the first worker
+to join. A task itself may take as long as it needs.
 
 `fitplug.timeout` of Dask's configuration is `DASK_FITPLUG__TIMEOUT` in the environment, and
 `fitplug.rows-per-task` is `DASK_FITPLUG__ROWS_PER_TASK`.
@@ -28,17 +28,17 @@ T = TypeVar("T")
 _TIMEOUT = "60s"
 
 _UPDATE_SECONDS = 0.1
-"""Tasks that end within this time are looked at together."""
+"""Tasks that end within this time are gathered together."""
 
 _IDLE_SECONDS = 2.0
-"""When no task ended for so long, the scheduler and the number of workers are looked at."""
+"""If no task ends within this time, the scheduler and the workers are checked."""
 
 
 def read_timeout() -> float:
     """Return how many seconds a call waits for an answer, or a count for its first worker.
 
     Raises:
-        InputError: The setting is no time above 0.
+        InputError: The setting is not a time above 0.
     """
     setting = config.get("fitplug.timeout", _TIMEOUT)
     try:
@@ -54,10 +54,10 @@ def read_timeout() -> float:
 
 
 def read_rows_per_task() -> int | None:
-    """Return about how many rows a task reads at most, None if nobody has set it.
+    """Return about how many rows a task reads at most; None if this is not set.
 
     Raises:
-        InputError: The setting is no number of rows.
+        InputError: The setting is not a number of rows.
     """
     setting: Any = config.get("fitplug.rows-per-task", None)
     if setting is None:
@@ -71,15 +71,16 @@ def read_rows_per_task() -> int | None:
 
 
 def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-    """Return what a request to the cluster returns.
+    """Return the result of a request to the cluster.
 
     Args:
         client: The client.
-        request: Called in the event loop of the client, where its methods return awaitables.
+        request: Called in the event loop of the client, where the client's methods return
+            awaitables.
         seconds: How long to wait; None for `read_timeout()`.
 
     Raises:
-        FitplugError: The scheduler does not answer. The message quotes nothing of the cluster's.
+        FitplugError: The scheduler does not answer. The message quotes nothing from the cluster.
     """
     limit = read_timeout() if seconds is None else seconds
 
@@ -92,7 +93,7 @@ def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None 
         return answer
     except Exception as error:
         failed = type(error).__name__
-    # A connection may time out before that.
+    # A connection may time out earlier.
     within = f" within {limit:g} s" if time.monotonic() - began >= limit else ""
     raise FitplugError(
         f"the cluster does not answer{within} ({failed}). Check that its scheduler runs and "
@@ -101,7 +102,7 @@ def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None 
 
 
 def list_workers(client: Any) -> dict[str, WorkerState]:
-    """Return what the scheduler knows of each worker, by the worker's address.
+    """Return the state of each worker by its address.
 
     Raises:
         FitplugError: The scheduler does not answer.
@@ -110,18 +111,18 @@ def list_workers(client: Any) -> dict[str, WorkerState]:
 
 
 def _find_obstacle(client: Any) -> tuple[str, str]:
-    """Return why no task can run now, and what to do; empty texts if one can."""
+    """Return why no task can run now, and advice; empty texts if one can."""
     workers = list_workers(client).values()
     if not workers:
         return "no worker", "Start workers"
-    # Dask pauses a worker at 80% of its memory; the tasks that it runs go on.
+    # Dask pauses a worker at 80% of its memory, but the tasks that it runs continue.
     if all(worker.is_paused and not worker.is_busy for worker in workers):
         return "only workers that Dask paused because of low memory", "Give them more memory"
     return "", ""
 
 
 def await_result(client: Any, future: Any) -> Any:
-    """Return the result of a future, which may take as long as it needs while workers run.
+    """Return the result of a future. There is no time limit while workers can run tasks.
 
     Raises:
         FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
@@ -134,13 +135,13 @@ def await_result(client: Any, future: Any) -> Any:
 def gather_ended(client: Any, ends: queue.SimpleQueue[Any], left: int) -> dict[Any, Any]:
     """Wait until futures end, and return their results.
 
-    Fetching takes as long as it takes while the scheduler answers and has workers: a worker that
-    is lost now has its task run again.
+    Fetching results has no time limit while the scheduler answers and has workers: if a worker is
+    lost, its tasks run again.
 
     Args:
         client: The client.
         ends: The futures that have ended.
-        left: The number of futures that have not been gathered.
+        left: The number of futures not gathered yet.
 
     Raises:
         FitplugError: The scheduler does not answer, or no worker can run tasks for too long.
@@ -172,8 +173,8 @@ def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
     """Wait for the next element of a queue.
 
     Raises:
-        FitplugError: The scheduler does not answer, or for the time allowed there has been no
-            worker, or only workers that Dask has paused and that run nothing.
+        FitplugError: The scheduler does not answer, or for `read_timeout()` seconds there were no
+            workers, or only paused workers without running tasks.
     """
     idle_since: float | None = None
     while True:

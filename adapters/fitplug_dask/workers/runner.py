@@ -1,14 +1,14 @@
-"""Runner: what runs the tasks of a count or a release, on threads of this process or on a cluster.
+"""Runner: running the tasks of a count or a release on threads of this process or on a cluster.
 
     runner = open_runner(client)
     results = runner.map("check-footers", check, inputs, shared=columns)
     total = runner.map_sum("count-partition", count, inputs, add, 8, shared=job)
 
-A task takes what all tasks share and its own input. It returns a result or a Fault; the first Fault
-ends the run and is raised. Threads and clusters give the same results, as each result counts once:
-that of a task that ran again on a cluster replaces the lost one.
+A task gets a shared argument and its own input. It returns a result or a Fault; the first Fault
+ends the run and is raised. Threads and clusters give the same results because each result counts
+once: if a cluster runs a task again, the new result replaces the lost one.
 
-A task returns a Fault and never raises: an exception of a reader may quote values, and a scheduler
+A task never raises but returns a Fault: an exception of a reader may quote values, and a scheduler
 would log it together with the arguments of the task.
 """
 
@@ -39,8 +39,8 @@ class Fault:
     """Why a task failed.
 
     Attributes:
-        message: A sentence that reveals nothing that rows hold.
-        of_data: Whether the files are at fault, and not the machines.
+        message: A sentence that reveals nothing about rows.
+        of_data: Whether the files are at fault rather than the machines.
     """
 
     message: str
@@ -48,7 +48,7 @@ class Fault:
 
 
 class CheckError(FitplugError):
-    """A check fails that counting makes of itself. Its message contains nothing from the rows.
+    """A self-check of counting failed. Its message reveals nothing about rows.
 
     A task returns it as a Fault of the machines.
     """
@@ -60,7 +60,7 @@ OUT_OF_MEMORY = Fault(
 
 
 def raise_fault(result: T | Fault) -> T:
-    """Return the result if it is no fault.
+    """Return the result unless it is a Fault.
 
     Raises:
         DataError: A file is at fault.
@@ -87,26 +87,26 @@ class Runner(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """The number of threads that work at once in all."""
+        """The total number of threads."""
 
     @property
     @abstractmethod
     def process_threads(self) -> int:
-        """The most threads that work at once in one process."""
+        """The largest number of threads in one process."""
 
     @property
     @abstractmethod
     def memory(self) -> int:
-        """The bytes that a process may use: the smallest one."""
+        """The bytes that a process may use; the least over all processes."""
 
     @abstractmethod
     def run(
         self, action: str, act: Act, inputs: Sequence[Any], shared: Any
     ) -> Generator[tuple[int, Any], None, None]:
-        """Run a task for each input, and yield its number and its result when it has ended.
+        """Run a task for each input, and yield its number and result as it ends.
 
-        When this ends or is closed, no task runs any more on threads, and those of a cluster are
-        cancelled. The arguments and the errors are those of `map`.
+        When this generator ends or is closed, no task runs on threads any more, and tasks on a
+        cluster are cancelled. The arguments and the errors are those of `map`.
         """
 
     def map(
@@ -121,24 +121,24 @@ class Runner(ABC):
     ) -> list[Any]:
         """Run a task for each input.
 
-        When this returns or raises, no task runs any more on threads, and those of a cluster are
+        When this returns or raises, no task runs on threads any more, and tasks on a cluster are
         cancelled.
 
         Args:
-            action: What tasks do, in words of letters joined by hyphens, as Dask's dashboard shows
+            action: What the tasks do, as lower-case words joined by hyphens; Dask's dashboard shows
                 it.
-            act: `act(shared, input)` returns a result, or a Fault.
+            act: `act(shared, input)` returns a result or a Fault.
             inputs: The inputs.
-            shared: What all tasks take; a cluster sends it to each worker once.
-            weights: What each task adds to the progress; 1 if None.
-            report: Called in this thread with the weight of each task that has ended.
+            shared: The shared argument of all tasks; a cluster sends it to each worker once.
+            weights: How much each task adds to the progress; 1 if None.
+            report: Called in this thread with the weight of each finished task.
 
         Returns:
             The result of each input.
 
         Raises:
-            DataError: A Fault of the data.
-            FitplugError: A Fault of the machines; or the cluster fails.
+            DataError: A task returned a Fault of the data.
+            FitplugError: A task returned a Fault of the machines, or the cluster fails.
         """
         results: list[Any] = [None] * len(inputs)
         with contextlib.closing(self.run(action, act, inputs, shared)) as ended:
@@ -161,18 +161,18 @@ class Runner(ABC):
         weights: Sequence[int] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> Any:
-        """Run a task for each input, at least one, and add up the results as they come.
+        """Run a task for each of at least one inputs, and add up the results as they arrive.
 
         Args:
-            action: As for `map`, and so are all arguments that are not listed here.
-            act: What a task calls.
+            action: What the tasks do, as for `map`.
+            act: `act(shared, input)` returns a result or a Fault.
             inputs: The inputs.
-            add: `add(*results)` returns the sum of some results in any order, or a Fault. It may
-                not change them.
+            add: `add(*results)` returns the sum of results in any order, or a Fault. It must not
+                change them.
             width: The most results that are added at once.
-            shared: What all tasks take.
-            weights: What each task adds to the progress.
-            report: Called with the weight of each task that has ended.
+            shared: The shared argument of all tasks.
+            weights: How much each task adds to the progress; 1 if None.
+            report: Called in this thread with the weight of each finished task.
 
         Returns:
             The sum.
@@ -183,20 +183,20 @@ class Runner(ABC):
         """Run a task once in each process that takes part now.
 
         Args:
-            action: What it does.
-            act: What it calls; it may return a Fault.
+            action: What the task does.
+            act: The function to call, which may return a Fault.
             seconds: How long to wait.
 
         Raises:
-            FitplugError: The first Fault, or a process does not end the task in time.
+            FitplugError: A task returned a Fault, or did not end in time.
         """
 
 
 @contextlib.contextmanager
 def avoid_huge_pages() -> Iterator[None]:
-    """Let Arrow allocate memory by the system meanwhile, unless the environment says by what.
+    """Make Arrow use the system's allocator meanwhile, unless the environment chooses another.
 
-    For the allocator of Arrow's own, Linux clears huge pages, which took up to a third of the
+    With Arrow's default allocator, Linux clears huge pages, which took up to a third of the
     processor time of the first count of a process (5 million rows, PyArrow 26).
     """
     import pyarrow as pa
@@ -276,7 +276,7 @@ class ThreadRunner(Runner):
 
     @contextlib.contextmanager
     def _open_pool(self) -> Iterator[Executor]:
-        """Open the pool that Dask is configured to use, or threads whose end waits for tasks."""
+        """Open the pool configured in Dask, or new threads whose tasks are awaited at the end."""
         configured = config.get("pool", None)
         if isinstance(configured, Executor):
             yield configured

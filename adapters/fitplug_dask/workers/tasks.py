@@ -1,11 +1,11 @@
-"""Tasks: what workers run if their code is that of the client, and the form in which it travels.
+"""Tasks: running tasks on workers that have the client's code, and sealing what is sent.
 
-What travels is bytes in a `BytesIO`, a type of the standard library whose repr shows nothing: Dask
-logs the arguments of tasks that fail, and these hold counts.
+Tasks and results are sent as a `BytesIO`, a type of the standard library whose repr shows nothing:
+Dask logs the arguments of tasks that fail, and these contain counts.
 
-A worker that runs out of memory writes results of tasks to its disk. Results, and what many tasks
-take, are therefore encrypted, under a key that is drawn for each run. The key travels with the
-tasks themselves, which workers and the scheduler keep in memory only.
+A worker that runs out of memory writes results of tasks to its disk. Therefore results, and
+arguments shared by many tasks, are encrypted under a key that is drawn for each run. The key is
+sent with the tasks themselves, which workers and the scheduler keep only in memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fitplug_dask.workers.handshake import (
 from fitplug_dask.workers.runner import OUT_OF_MEMORY, Fault
 
 Sealed: TypeAlias = io.BytesIO
-"""A pickle, encrypted if it is the result of a task. Its repr shows nothing."""
+"""A pickle, encrypted if it is a result or a shared argument. Its repr shows nothing."""
 
 _CONTEXT = b"fitplug result"
 
@@ -47,12 +47,12 @@ _NO_ENCRYPTION = Fault(
 )
 
 Outcome: TypeAlias = tuple[tuple[str, bool] | None, Sealed | None]
-"""Why a task failed (the fields of a Fault) or None, and its result."""
+"""The fields of a task's Fault or None, and its result or None."""
 
 _OPENED_LOCK = threading.Lock()
 
 _OPENED: WeakKeyDictionary[Sealed, Any] = WeakKeyDictionary()
-"""What many tasks take, opened, for as long as this worker has it."""
+"""Shared arguments after decryption, for as long as this worker has their sealed form."""
 
 
 _TEXT = """type("Entry", (), {
@@ -63,24 +63,24 @@ _TEXT = """type("Entry", (), {
 })()"""
 
 ENTRY: Any = eval(_TEXT, {"text": _TEXT})
-"""What tasks call: `run_task`, which only the worker that runs it imports. It travels as text, as a
-scheduler need not have fitplug, and a worker that has none must fail when it runs the task."""
+"""The function of all tasks: it imports and calls `run_task`. It is sent as text because a
+scheduler need not have fitplug, and a worker without fitplug must fail only when it runs a task."""
 
 
 class Term(NamedTuple):
-    """Stands for the result of another task, by its number among those that a task is given."""
+    """A placeholder for the result of another task, by its position among a task's terms."""
 
     number: int
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """What the tasks of a run share.
+    """The settings of a run, which are part of all its tasks.
 
     Attributes:
-        key: The key of their results.
+        key: The encryption key of results and shared arguments.
         packages: The packages that take part.
-        code: What a worker must have.
+        code: The code that a worker must have.
     """
 
     key: bytes
@@ -100,12 +100,12 @@ class Run:
 
 
 def seal_task(run: Run, function: Any, template: list[Any]) -> Sealed:
-    """Return a task in the form in which it travels.
+    """Seal a task.
 
     Args:
         run: The run.
-        function: What it calls.
-        template: The arguments, in which a Term stands for a result.
+        function: The function to call.
+        template: The arguments; a Term stands for the result of another task.
     """
     import cloudpickle
 
@@ -113,23 +113,23 @@ def seal_task(run: Run, function: Any, template: list[Any]) -> Sealed:
 
 
 def seal_shared(key: bytes, value: object) -> Sealed:
-    """Return an input of many tasks in the form in which it is sent."""
+    """Seal an argument that many tasks share."""
     import cloudpickle
 
     return io.BytesIO(encrypt_long(key, cloudpickle.dumps(value), _CONTEXT))
 
 
 def open_result(key: bytes, sealed: Sealed) -> Any:
-    """Return the result, or what many tasks take, that was sealed."""
+    """Open a sealed result or shared argument."""
     return pickle.loads(decrypt_long(key, sealed.getbuffer(), _CONTEXT))
 
 
 def run_task(task: Sealed, *terms: Any) -> Outcome:
-    """Run a task, or return why this worker may not: its code is another.
+    """Run a task, or return a fault if the code of this worker differs from the client's.
 
     Args:
-        task: What `seal_task` returned.
-        terms: The results of other tasks: an Outcome, or what `seal_shared` returned.
+        task: The task from `seal_task`.
+        terms: The results of other tasks: Outcomes, or shared arguments from `seal_shared`.
     """
     for term in terms:
         if isinstance(term, tuple) and term[0] is not None:
@@ -154,7 +154,7 @@ def run_task(task: Sealed, *terms: Any) -> Outcome:
 
 
 def make_outcome(key: bytes, result: object) -> Outcome:
-    """Return a result in the form in which it travels."""
+    """Return a task's outcome, with its result sealed."""
     if isinstance(result, Fault):
         return _describe_fault(result)
     pickled = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
@@ -175,14 +175,14 @@ def _describe_fault(fault: Fault) -> Outcome:
 
 
 def _refuse(said: list[str]) -> Fault:
-    """Say that this worker must not count."""
+    """Return the fault that this worker must not count."""
     from distributed import get_worker
 
     return Fault(describe_refusal({get_worker().address: said}), of_data=False)
 
 
 def _take(key: bytes, term: Any) -> Any:
-    """Return the result of another task, or what many tasks take, which a worker opens once."""
+    """Return the result of another task, or a shared argument, which each worker opens once."""
     if isinstance(term, tuple):
         return read_outcome(key, term)
     with _OPENED_LOCK:
