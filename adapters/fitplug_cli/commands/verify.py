@@ -196,7 +196,7 @@ def _verify_ledger(path: Path) -> str:
     ledger = Ledger(path)
     budget, entries = read_statement(ledger)
     spent, left = format_up(ceil_float(budget.spent)), format_down(ledger.remaining)
-    return f"{len(entries):,} charges, unaltered: rho = {spent} spent, {left} left"
+    return f"charges: {len(entries):,}, unaltered; rho = {spent} spent, {left} left"
 
 
 def _verify_charge(location: str, path: Path) -> str:
