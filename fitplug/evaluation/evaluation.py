@@ -36,8 +36,7 @@ standard deviations of the two answers, that counts as rounding."""
 class Strategy:
     """A strategy of linear queries with Gaussian noise, for comparison with the optimum.
 
-    A strategy cannot be released. `from_matrix` and
-    `from_covariance` make one.
+    A strategy cannot be released. `from_matrix` and `from_covariance` make one.
 
     Attributes:
         matrix: A, shape (p, d). The mechanism publishes A x + z, where the entries of z are
@@ -200,7 +199,7 @@ class Evaluation:
 
         Returns:
             The text. For each group the table has the largest standard deviation of the strategy,
-            and the largest part of a target that a variance reaches. Its last column has the
+            and the largest ratio of a standard deviation to its target. Its last column has the
             largest standard deviation of the plan if its noise is scaled to the same privacy cost.
         """
         rows, cells = self.strategy.matrix.shape

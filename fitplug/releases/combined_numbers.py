@@ -97,8 +97,8 @@ class Ratio(EstimatedNumber):
     Attributes:
         value: The ratio of the two estimates.
         std: The standard deviation by the delta method, which is approximate.
-        numerator: The combination above.
-        denominator: The combination below.
+        numerator: The linear combination that is divided.
+        denominator: The linear combination that it is divided by.
         covariance: The covariance of the two.
 
     Example:
@@ -149,7 +149,7 @@ class Estimates:
         covariance: The covariance (k, k), in products of the values' units. The rows and columns
             of ratios and formulas are those of the delta method.
         approximate: Which combinations are ratios or formulas (k,).
-        each: The combinations by themselves (k,).
+        each: The estimates one by one (k,).
 
     Example:
         >>> both = release.estimate_all(["total", "'sex x age'[sex = 1]"])

@@ -176,8 +176,8 @@ class Release(ReleaseTables):
 
         Returns:
             A row for each attribute whose values leave rows out, then one for all rows in no table;
-            none if the plan was designed without `coverage=True`. A record outside the domain on
-            several attributes counts in the row of each.
+            none if the plan was designed without `coverage=True`. A person's row that is outside
+            the domain on several attributes is counted for each of them.
 
         Example:
             >>> release.coverage()
