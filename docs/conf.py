@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from pygments.lexers.special import TextLexer
+from sphinx.addnodes import desc_annotation
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject
 
@@ -98,7 +100,8 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", tidy_signature)
     app.connect("autodoc-process-docstring", tidy_types, priority=600)  # after napoleon's types
     app.connect("doctree-resolved", set_dashes)
-    app.connect("autodoc-skip-member", skip_tuples)
+    app.connect("doctree-resolved", tidy_properties)
+    app.connect("autodoc-skip-member", skip_inherited)
 
 
 def tidy_signature(
@@ -136,9 +139,17 @@ def set_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:
             text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
-def skip_tuples(
+def tidy_properties(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Show the types of properties that are arrays in short."""
+    for annotation in doctree.findall(desc_annotation):
+        text = annotation.astext()
+        if shorten_arrays(text) != text:
+            annotation.children = [nodes.Text(shorten_arrays(text))]
+
+
+def skip_inherited(
     app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out what named tuples have from tuples; their fields are under Attributes."""
-    of_tuple = value in (tuple.count, tuple.index) or type(value).__name__ == "_tuplegetter"
-    return True if of_tuple else None
+    """Leave out what tuples and mappings have; fields of tuples are under Attributes."""
+    known = (tuple.count, tuple.index, Mapping.get, Mapping.items, Mapping.keys, Mapping.values)
+    return True if value in known or type(value).__name__ == "_tuplegetter" else None

@@ -77,9 +77,9 @@ def relax(
     Args:
         workload: The query groups and their targets.
         rho: The budget in rho of zCDP, for one person in the unit of the plan.
-        plan: A plan of this workload, from which the search begins, and whose unit of privacy is
-            kept; the default unit without a plan. Without one, or with one that
-            has cell budgets or a weight on the total error, a plan is designed first.
+        plan: A plan of this workload. The search begins with it and keeps its unit of privacy.
+            Without a plan, in the default unit, or if it has cell budgets or a weight on the total
+            error, a plan is designed first.
         tolerance: The tolerance of each design, a gap of rho.
         progress: A function that is called after each design with the number of designs, and the
             ratio of the last plan's rho to the budget.

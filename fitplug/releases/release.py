@@ -279,9 +279,9 @@ class Release(ReleaseTables):
     def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
         """Make display tables: without negative counts, and all in agreement.
 
-        All numbers are added up from one nonnegative histogram, or from the finest tables where
-        there is none; see `DisplayTables.consistent`. They are biased and have no standard
-        deviations. This release stays unbiased; it is the one for statistics.
+        All numbers are sums over one nonnegative histogram or, if no histogram fits them, over the
+        finest tables; see `DisplayTables.consistent`. They are biased and have no standard
+        deviations. This release stays unbiased; use it for statistics.
 
         Args:
             totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};

@@ -158,7 +158,7 @@ class TestVerify:
         fp.Ledger(tmp_path / "other.db", rho=1.0)
         ran = fitplug("verify", root / "release", "--ledger", tmp_path / "other.db")
         assert ran.code == 1
-        assert "other.db is for something else" in ran.out
+        assert "other.db is not for this release" in ran.out
 
     def test_what_cannot_be_verified(self, root, tmp_path):
         for path in (tmp_path / "none", root / "spec.toml"):
