@@ -57,10 +57,10 @@ def count(
 ) -> Tables:
     """Count the tables that a plan needs, exactly; see `fitplug.count`, which calls this.
 
-    Whatever the number of rows, a process holds about 250 MB, and for each cell 4 bytes a thread
-    (8 if rows are weighted or measured) and 24 more, or 72 more if there are at most 2^20 cells.
-    Where that is more than 60% of the memory of a worker, tables are counted in shards: a task
-    then holds a range of their cells, and this process 24 bytes for each cell.
+    A process holds about 250 MB, whatever the number of rows. Each cell takes 4 bytes per thread (8
+    if rows are weighted or measured), and 24 bytes in addition, or 72 if there are at most 2^20
+    cells. Where all this is more than 60% of the memory of a worker, tables are counted in shards:
+    a task then holds a range of their cells, and this process 24 bytes for each cell.
     """
     report = choose_report(progress)
     check_client(client)

@@ -257,7 +257,7 @@ class Release(ReleaseTables):
         return cls(**read_rescued_answers(folder))
 
     def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
-        """Check the files of a release: their digests, and the tables with the answers.
+        """Check the files of a release: their digests, and the tables against the answers.
 
         A release whose answers are in memory was checked when it was read.
 
