@@ -41,7 +41,7 @@ class Strategy:
     Attributes:
         matrix: A, shape (p, d). The mechanism publishes A x + z, where the entries of z are
             independent and have equal variances, and estimates all queries from it by least
-            squares. `fitplug.evaluate` says which cells the columns are.
+            squares. `fitplug.evaluate` describes the d columns.
         name: The name in summaries and plots.
 
     Example:
