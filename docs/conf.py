@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from pygments.lexers.special import TextLexer
+from sphinx.addnodes import desc_annotation
 from sphinx.application import Sphinx
+from sphinx.domains.python import PyObject
 
 from fitplug import __version__
 
@@ -68,21 +71,47 @@ html_theme_options = {
 }
 
 
+RESULTS = [
+    "Approximation",
+    "DisplayTables",
+    "Entry",
+    "Estimate",
+    "Estimates",
+    "Evaluation",
+    "Mechanism",
+    "NoisyAnswers",
+    "PartialRelease",
+    "Plan",
+    "PlanRecord",
+    "Preview",
+    "Ratio",
+    "Relaxation",
+    "Release",
+]
+"""Classes that functions return, and that no reader constructs."""
+
+
 def setup(app: Sphinx) -> None:
     """Read comma-separated values as plain text, which Pygments has no lexer for."""
     app.add_lexer("csv", TextLexer)
+    for field in PyObject.doc_field_types:  # Sphinx calls them Variables
+        if field.name == "variable":
+            field.label = "Attributes"
     app.connect("autodoc-process-signature", tidy_signature)
     app.connect("autodoc-process-docstring", tidy_types, priority=600)  # after napoleon's types
     app.connect("doctree-resolved", set_dashes)
-    app.connect("autodoc-skip-member", skip_tuples)
+    app.connect("doctree-resolved", tidy_properties)
+    app.connect("autodoc-skip-member", skip_inherited)
 
 
 def tidy_signature(
     app: Sphinx, what: str, name: str, value: Any, options: Any, arguments: str | None, returns: Any
 ) -> tuple[str, Any] | None:
-    """Show an alias of a type as the type, and a protocol without arguments, as nobody makes it."""
+    """Show an alias of a type as the type, and what nobody constructs without arguments."""
     if arguments is None:
         return None
+    if what == "class" and name.rpartition(".")[2] in RESULTS:
+        return "", returns
     arguments = re.sub(r"TypeAliasForwardRef\('([^']*)'\)", r"\1", arguments)
     arguments = shorten_arrays(re.sub(r"<function (\w+)[^>]*>", r"\1", arguments))  # a default
     returns = None if returns is None else shorten_arrays(returns)
@@ -110,9 +139,17 @@ def set_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:
             text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
-def skip_tuples(
+def tidy_properties(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Show the types of properties that are arrays in short."""
+    for annotation in doctree.findall(desc_annotation):
+        text = annotation.astext()
+        if shorten_arrays(text) != text:
+            annotation.children = [nodes.Text(shorten_arrays(text))]
+
+
+def skip_inherited(
     app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out what named tuples have from tuples; their fields are under Variables."""
-    of_tuple = value in (tuple.count, tuple.index) or type(value).__name__ == "_tuplegetter"
-    return True if of_tuple else None
+    """Leave out what tuples and mappings have; fields of tuples are under Attributes."""
+    known = (tuple.count, tuple.index, Mapping.get, Mapping.items, Mapping.keys, Mapping.values)
+    return True if value in known or type(value).__name__ == "_tuplegetter" else None

@@ -150,6 +150,8 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(word), known, n=1) if is_word else []
     if close:
         return f"Did you mean {quote(close[0])}?"
-    shown = ", ".join(map(quote, known[:_MOST_WORDS])) if known else "none"
+    if not known:
+        return "There are none."
+    shown = ", ".join(map(quote, known[:_MOST_WORDS]))
     more = len(known) - _MOST_WORDS
     return f"Known: {shown}" + (f" and {more} more." if more > 0 else ".")

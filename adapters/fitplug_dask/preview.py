@@ -152,7 +152,7 @@ def _describe_rows(source: Source) -> str:
     if person := list_person_columns(source):
         column = "column" if len(person) == 1 else "columns"
         record += (
-            f" of the person in {column} {name_person(person)}; rows beyond the limit per "
+            f", for the person in {column} {name_person(person)}; rows beyond the limit per "
             "person and rows without an identifier are not counted"
         )
     said = describe_rows(source.weight, make_filters(source.where), _FILTER_VALUES)

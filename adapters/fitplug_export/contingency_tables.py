@@ -103,7 +103,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
 
     @property
     def needs_model(self) -> bool:
-        """Whether OpenDP fits a model first, to choose what to measure: the plan has chosen."""
+        """Whether OpenDP fits a model to choose what to measure. No: the plan has chosen it."""
         return False
 
     @property

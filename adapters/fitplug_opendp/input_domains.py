@@ -138,7 +138,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     that measures divide. For plans of `fp.ReplaceOne()` it is change_one_distance(), where d_in is
     the number of rows of this histogram that are replaced by others. Tables may be refused for
     not holding whole rows; neighbours of such tables do not hold whole rows either. OpenDP's
-    feature "honest-but-curious" must be switched on; this function never does it.
+    feature "honest-but-curious" must be switched on before.
 
     Args:
         plan: The plan, from `fitplug.design`.

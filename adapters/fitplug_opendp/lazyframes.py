@@ -163,8 +163,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     of per_group and num_groups by the same columns. If a frame cannot be computed, the error does
     not explain why, so read and check the data first.
 
-    OpenDP's features "contrib" and "honest-but-curious" must be switched on; this function never
-    does it.
+    OpenDP's features "contrib" and "honest-but-curious" must be switched on before.
 
     Args:
         input_domain: A lazyframe_domain with a column for each attribute that the workload uses.

@@ -50,8 +50,8 @@ def count(
         plan: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
         client: A dask.distributed Client whose workers see the files under the same paths and have
             the code of this process, which is checked; None counts on threads of this process. A
-            CSV file is one task, however large; of other files every row group or record batch may
-            be one.
+            CSV file is one task, however large; in other files, each row group or record batch
+            may be one.
         person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
             person; by default it is drawn at random. The same key always keeps the same rows,
             independently of the files, their order and the workers.
@@ -108,10 +108,10 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
         The numbers of files, tasks and cells, and the memory in bytes that one process will hold.
 
     Raises:
-        ImportError: As by `count`.
-        DataError: As by `count`.
-        TablesError: As by `count`.
-        DomainError: As by `count`.
+        ImportError: As for `count`.
+        DataError: As for `count`.
+        TablesError: As for `count`.
+        DomainError: As for `count`.
         InputError: The rows are in a database.
     """
     check_type("plan", plan, (Plan, Workload, tuple), "fitplug.preview(source, plan)")

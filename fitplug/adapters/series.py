@@ -78,7 +78,7 @@ class Series(Protocol):
         Raises:
             InputError: There is no such period, an earlier one is not drawn yet, the series is
                 closed, the counts are needed and not given, or a file is damaged.
-            FitplugError: As by `fitplug.release`. The same call then finishes the period.
+            FitplugError: As for `fitplug.release`. The same call then finishes the period.
         """
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ def begin_series(
     Raises:
         ImportError: A library is not installed; the message says how to install it.
         InputError: The plan cannot be drawn by period, the folder holds something else, or the key
-            file does or would lie next to the counts.
+            file would lie next to the counts.
         OverBudget: The ledger has less left than the series costs.
         KeyTaken: The key belongs to another release.
         LedgerError: The ledger cannot be read or written.

@@ -19,7 +19,7 @@ from fitplug.files import redact_url
 
 @dataclass(frozen=True, repr=False)
 class DeltaTable:
-    """A Delta table, whose log says which files and rows are in it.
+    """A Delta table; its log lists the files and rows in it.
 
         fp.count(fp.DeltaTable("lake/people", version=12), plan)
 
@@ -42,7 +42,7 @@ class DeltaTable:
 
 @dataclass(frozen=True, repr=False)
 class IcebergTable:
-    """An Iceberg table, whose manifests say which files and rows are in it.
+    """An Iceberg table; its manifests list the files and rows in it.
 
         fp.count(fp.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
 
@@ -68,7 +68,7 @@ class IcebergTable:
 
 @dataclass(frozen=True, repr=False)
 class DatabaseTable:
-    """A table of a database, which Ibis reaches and which counts the rows itself.
+    """A table of a database. Ibis connects to the database, and the database counts the rows.
 
         fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
 
@@ -274,7 +274,7 @@ class Preview:
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that the tasks are for.
         cells: The number of cells of all tables that are counted jointly.
-        memory: About the most bytes that one process will use.
+        memory: Roughly the most bytes that one process will use.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are understood.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages

@@ -49,8 +49,8 @@ class Tables(Mapping[AttributeSet, Counts]):
         outside: The numbers of rows in no table, which plans with coverage need; None if they
             were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
-        nonce: The nonce of tables that were written and are read back, which keeps their seal. New
-            tables draw one.
+        nonce: For tables that are read back from a file: their nonce, so that they keep their seal.
+            New tables draw one.
 
     Raises:
         TablesError: If a table has negative counts, counts that are not integers, another shape, an

@@ -271,8 +271,8 @@ class CodePrefix(Categories):
     A value that is shorter than `length`, or has another prefix, is outside.
 
     Args:
-        codes: A public list of strings: the prefixes, or the longer codes that have them. The
-            cells stand in the order in which the list has the prefixes first.
+        codes: A public list of strings: the prefixes, or longer codes that begin with them. The
+            cells are in the order in which the prefixes first occur in the list.
         length: Number of characters of a prefix, at least 1.
         other: Label of one more cell, the last, which takes every other value and null.
 

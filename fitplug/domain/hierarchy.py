@@ -74,7 +74,7 @@ class Hierarchy(Categories):
             has one more node of this name, which holds this leaf alone.
 
     Raises:
-        DomainError: If the paths make no such tree, or `other` names a node.
+        DomainError: If the paths do not form a tree, or `other` names a node.
 
     Attributes:
         levels: Names of the levels, the coarsest first.
@@ -108,7 +108,7 @@ class Hierarchy(Categories):
             other: Label of one more leaf; see `Hierarchy`.
 
         Raises:
-            DomainError: If the columns make no tree; see `Hierarchy`.
+            DomainError: If the columns do not form a tree; see `Hierarchy`.
         """
         given = name_columns(columns)
         names = read_level_names(list(given))

@@ -36,13 +36,12 @@ standard deviations of the two answers, that counts as rounding."""
 class Strategy:
     """A strategy of linear queries with Gaussian noise, for comparison with the optimum.
 
-    A strategy cannot be released. `from_matrix` and
-    `from_covariance` make one.
+    A strategy cannot be released. `from_matrix` and `from_covariance` make one.
 
     Attributes:
         matrix: A, shape (p, d). The mechanism publishes A x + z, where the entries of z are
             independent and have equal variances, and estimates all queries from it by least
-            squares. `fitplug.evaluate` says which cells the columns are.
+            squares. `fitplug.evaluate` describes the d columns.
         name: The name in summaries and plots.
 
     Example:
@@ -200,7 +199,7 @@ class Evaluation:
 
         Returns:
             The text. For each group the table has the largest standard deviation of the strategy,
-            and the largest part of a target that a variance reaches. Its last column has the
+            and the largest ratio of a standard deviation to its target. Its last column has the
             largest standard deviation of the plan if its noise is scaled to the same privacy cost.
         """
         rows, cells = self.strategy.matrix.shape
@@ -247,8 +246,9 @@ class Evaluation:
             others: Evaluations of other strategies on the same workload with the same plan.
 
         Returns:
-            A matplotlib Figure. Left: rho of the certified bound and of each strategy. Right: the
-            largest standard deviation in each group if each strategy spends the rho of the bound.
+            A matplotlib Figure. The left panel shows rho of the certified bound and of each
+            strategy, the right panel the largest standard deviation in each group if each strategy
+            spends the rho of the bound.
 
         Raises:
             ImportError: matplotlib is not installed.

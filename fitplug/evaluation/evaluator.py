@@ -57,7 +57,7 @@ def evaluate(
         The evaluation.
 
     Raises:
-        TypeError: The workload or the plan is something else.
+        TypeError: The workload, the strategy or the plan is something else.
         WorkloadError: The strategy has different cells from the workload, does not answer a query,
             is too large, or the unit is neither of the two.
         DesignError: No plan can be certified.
@@ -70,6 +70,9 @@ def evaluate(
     check_type("workload", workload, Workload, "fitplug.evaluate(workload, strategy)")
     if plan is not None:
         check_type("plan", plan, Plan, "fitplug.evaluate(workload, strategy, plan=plan)")
+    if isinstance(strategy, (Plan, Workload)):
+        call = "fitplug.evaluate(workload, strategy, plan=plan)"
+        check_type("strategy", strategy, Strategy, call)
     if not isinstance(strategy, Strategy):
         strategy = Strategy.from_covariance(strategy)
     check_unit_of_evaluation(unit)

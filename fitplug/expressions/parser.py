@@ -22,7 +22,7 @@ what a selection counts. A person for whom several conditions joined by "or" hol
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
@@ -243,11 +243,9 @@ class _Parser:
         token = self._take()
         name = token.text
         if name not in self._workload.groups.positions:
-            spaces = any(" " in known for known in self._workload.names)
-            quotes = " Put names with spaces in quotes." if spaces else ""
             raise WorkloadError(
                 f"no query group {name!r} at character {token.column}. "
-                f"{suggest_nearest(name, self._workload.names)}{quotes}"
+                f"{_suggest_name(name, self._workload.names)}"
             )
         clauses: list[Clause] = []
         if self._is("["):
@@ -387,8 +385,14 @@ class _Parser:
         """Raise WorkloadError for a name that is not an attribute of a group."""
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at character {token.column}. "
-            f"{suggest_nearest(name, attributes)}"
+            f"{_suggest_name(name, attributes)}"
         )
+
+
+def _suggest_name(name: str, known: Sequence[str]) -> str:
+    """Suggest the nearest name, and quotes if a known name has spaces."""
+    quotes = " Put names with spaces in quotes." if any(" " in one for one in known) else ""
+    return f"{suggest_nearest(name, known)}{quotes}"
 
 
 def _make_example(workload: Workload) -> str:

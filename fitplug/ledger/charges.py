@@ -199,7 +199,7 @@ def check_fits(
         shown = format_excess(requested, remaining)
         raise OverBudget(
             f"rho = {shown[0]} is over budget: the ledger {file.path} has {shown[1]} left. Nothing "
-            "was charged. Relax the targets or raise the budget."
+            "was charged. Relax the targets or ask for fewer tables."
             + (of_changes if changes > 1 else ""),
             requested=requested,
             remaining=remaining,

@@ -362,8 +362,8 @@ class Ledger:
             domain: The domain of its plan.
 
         Returns:
-            Privacy costs squared for one person in the unit of the charge, rounded down, with an
-            axis for each attribute of the domain, of size 1 where cells do not differ.
+            Squared privacy costs of one person in the unit of the charge, rounded down. The array
+            has an axis for each attribute of the domain, of size 1 where its cells do not differ.
 
         Raises:
             LedgerError: There is no such charge, or it is for a plan of another domain.

@@ -132,11 +132,11 @@ class PlanRecord:
 
     @cached_property
     def rho(self) -> float:
-        """`rho_exact`, rounded up from the rounded sensitivity as OpenDP's map does.
+        """rho of zCDP for one person in the unit of privacy: `rho_exact`, rounded up.
 
-        A ledger may be charged the decimal that Python prints. Where this decimal is below
-        `rho_exact` rounded up, the cost that the ledger computes from the cells, rho is the next
-        float.
+        The sensitivity is rounded up before, as in OpenDP's privacy map. A ledger may be charged
+        the decimal that Python prints for rho. So that this decimal also covers the costs per cell,
+        rho is the next float where needed.
         """
         bound = self.strategy.upper_rho(self.noise_std)
         read = read_exact_number(bound)  # None is infinity
@@ -146,16 +146,16 @@ class PlanRecord:
 
     @cached_property
     def privacy_cost(self) -> float:
-        """Delta of the integer mechanism, rounded up, and its square too."""
+        """Delta of the integer mechanism, rounded up; its square is not below twice `rho_exact`."""
         cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
         # Squaring rounds to nearest, so the square might be below the largest entry of the profile.
         return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
 
     @cached_property
     def overstatement(self) -> float:
-        """The largest possible relative excess of the privacy cost; 0 if it is exact.
+        """The largest possible relative excess of the privacy cost; 0 if the cost is exact.
 
-        The cost is an upper bound where a person's rows can lie in too many ways to try them all.
+        The cost is an upper limit where neighbours can differ in too many ways to try them all.
         """
         return self.strategy.upper_overstatement()
 
@@ -179,8 +179,8 @@ class PlanRecord:
     def gap(self) -> float:
         """rho / rho_lower_bound - 1, rounded up: how far rho may be above the least possible.
 
-        The cost of rounding to integers is included. If the plan has another objective, this is the
-        gap of the square of the objective, (objective / lower_bound) ** 2 - 1.
+        The gap includes the cost of rounding to integers. If the plan has another objective, it is
+        the gap of the square of this objective, (objective / lower_bound) ** 2 - 1.
         """
         if self.objective.plain:
             ratio = Fraction(self.rho) / Fraction(self.rho_lower_bound)
@@ -265,9 +265,9 @@ class PlanRecord:
         """Compute the squared privacy cost of each cell, rounded up.
 
         Returns:
-            An array that broadcasts to the domain's shape. Attributes whose cells all cost the
-            same, since no query uses them or by symmetry, have one cell here (and no axis in a
-            domain of more attributes than an array has axes, 64). Its maximum is
+            An array that broadcasts to the domain's shape. An attribute whose cells all cost the
+            same, by symmetry or because no query uses it, has one cell here; in a domain of more
+            than 64 attributes, the most axes of an array, it has no axis. The maximum is
             privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
             this maximum.
         """
@@ -311,8 +311,8 @@ class PlanRecord:
     def tiers(self) -> tuple[Tier, ...]:
         """The tiers of the profile in the paper's refined privacy ordering, the costliest first.
 
-        Cells that no query counts are in none. They are computed from the dual weights, with a
-        singular value decomposition for each tier.
+        Cells that no query counts are in no tier. The tiers are computed from the dual weights,
+        with a singular value decomposition for each.
         """
         duals, further = self.proof.duals, self.proof.tiers
         claims = TierClaims(

@@ -57,7 +57,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
         plan: A plan without a weight on the total error.
 
     Returns:
-        A price for each group, in per cent of rho per per cent of variance. The prices add up to 1.
+        A price for each group, in percent of rho per percent of variance. The prices add up to 1.
 
     Raises:
         DesignError: The plan has a weight on the total error, so its cost does not depend on the

@@ -97,8 +97,8 @@ class Ratio(EstimatedNumber):
     Attributes:
         value: The ratio of the two estimates.
         std: The standard deviation by the delta method, which is approximate.
-        numerator: The combination above.
-        denominator: The combination below.
+        numerator: The linear combination that is divided.
+        denominator: The linear combination that it is divided by.
         covariance: The covariance of the two.
 
     Example:

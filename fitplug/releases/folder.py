@@ -318,8 +318,9 @@ def _read_record(folder: Place) -> dict[str, Any]:
             raise InputError(f"{folder}{fault}. Name the folder of a release.") from None
         if isinstance(folder, LocalPlace) and (folder.path / SERIES_RECORD).exists():
             raise InputError(
-                f"{folder} is a series, not a release. `fitplug show` prints what is drawn so far; "
-                "after the last period, fp.open_series(folder).to_release() makes a release."
+                f"{folder} is a series, not a release. `fitplug show` prints what is drawn so far, "
+                "and in Python fp.open_series(folder).read() has estimates. After the last period, "
+                "fp.open_series(folder).to_release().save(NEW_FOLDER) makes a release."
             ) from None
         raise InputError(
             f"{folder}: {RECORD} is missing, so this is not a complete release. If it is still "

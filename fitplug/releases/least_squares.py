@@ -74,7 +74,7 @@ def solve_counts(
         x = solve_nonnegative(A, y, E, totals)
     except RuntimeError:  # SciPy's solvers, out of iterations
         raise FitplugError(
-            "nonnegative least squares did not converge. Adjust a release with fewer answers."
+            "nonnegative least squares did not converge. Use a release with fewer answers."
         ) from None
     return LeastSquares(A, x, E, totals, is_open.reshape(workload.shape))
 

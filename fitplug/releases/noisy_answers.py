@@ -265,9 +265,9 @@ class NoisyAnswers:
     def public_totals(self) -> IntArray | None:
         """The exact numbers of counted rows that the unit of privacy makes public.
 
-        They are not protected: anyone who reads the release knows them exactly. They have an axis
-        for each of `plan.structure.public_attributes`, and none if only the number of all rows is
-        public. None if nothing is public.
+        They are not protected: anyone who reads the release knows them exactly. The array has an
+        axis for each attribute in `within` of the unit that queries use, and no axis if only the
+        number of all rows is public. None if nothing is public.
         """
         structure = self.plan.strategy.structure
         if structure.public_attributes is None:
@@ -348,8 +348,8 @@ class NoisyAnswers:
         plan, the probability is only about 88%.
 
         The interval is for the exact answer over the rows that were counted. If a limit left out
-        rows of persons with many, it need not cover the answer over all rows. `population`
-        describes which rows were counted.
+        rows, it need not cover the answer over all rows. `population` describes which rows were
+        counted.
 
         Args:
             name: The group.

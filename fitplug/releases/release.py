@@ -176,8 +176,8 @@ class Release(ReleaseTables):
 
         Returns:
             A row for each attribute whose values leave rows out, then one for all rows in no table;
-            none if the plan was designed without `coverage=True`. A record outside the domain on
-            several attributes counts in the row of each.
+            none if the plan was designed without `coverage=True`. A person's row that is outside
+            the domain on several attributes is counted for each of them.
 
         Example:
             >>> release.coverage()
@@ -257,7 +257,7 @@ class Release(ReleaseTables):
         return cls(**read_rescued_answers(folder))
 
     def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
-        """Check the files of a release: their digests, and the tables with the answers.
+        """Check the files of a release: their digests, and the tables against the answers.
 
         A release whose answers are in memory was checked when it was read.
 
@@ -279,9 +279,9 @@ class Release(ReleaseTables):
     def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
         """Make display tables: without negative counts, and all in agreement.
 
-        All numbers are added up from one nonnegative histogram, or from the finest tables where
-        there is none; see `DisplayTables.consistent`. They are biased and have no standard
-        deviations. This release stays unbiased; it is the one for statistics.
+        All numbers are sums over one nonnegative histogram or, if no histogram fits them, over the
+        finest tables; see `DisplayTables.consistent`. They are biased and have no standard
+        deviations. This release stays unbiased; use it for statistics.
 
         Args:
             totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};

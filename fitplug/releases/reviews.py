@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from fitplug.errors import BudgetError
+from fitplug.errors import BudgetError, check_type
 from fitplug.ledger import Ledger, read_statement
 from fitplug.plan import Plan
 from fitplug.releases.noisy_answers import Limited
@@ -58,6 +58,7 @@ def review(
         Dicts, lists, texts and numbers only, ready for YAML or JSON.
 
     Raises:
+        TypeError: The release is something else.
         BudgetError: delta or the limit do not fit the release.
         LedgerError: The ledger cannot be read.
 
@@ -66,6 +67,7 @@ def review(
         >>> "deployment" in review
         True
     """
+    check_type("release", release, Release, "fitplug.review(release)")
     about = about or About()
     release = _set_limit(release, limited)
     plan = release.plan

@@ -93,9 +93,9 @@ def estimate_truncation(
 
         lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
 
-    Rows beyond the second limit are in neither release, unless that limit is declared. The second
-    release must keep all rows that the first one keeps, also where a unit of privacy requires a
-    person's rows to be in different cells.
+    Rows beyond the second limit are in neither release, unless the second release counted every
+    row. The second release must keep all rows that the first one keeps, also where a unit of
+    privacy requires a person's rows to be in different cells.
 
     Args:
         kept: A release whose count limited the rows per person.

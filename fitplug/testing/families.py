@@ -178,8 +178,8 @@ def make_workloads() -> Mapping[str, Workload]:
 def list_family_cases() -> tuple[tuple[str, str], ...]:
     """List the cases of `check_family`: the names of a workload and of a unit of privacy.
 
-    Differences between persons in two crossed trees are too many to list, and pairs of cells have
-    crossed trees only if these unfold.
+    Not every workload has a case for every unit: persons in two crossed trees differ in too many
+    ways to list, and a replaced row in crossed trees is supported only if these unfold.
 
     Example:
         >>> fitplug.testing.list_family_cases()[0]
@@ -248,7 +248,7 @@ def check_unit(
     *,
     design: DesignFunction = design_optimum,
 ) -> None:
-    """Check a unit of privacy: its plans, its words in files, and its comparison with other units.
+    """Check a unit of privacy: its plans, how files write it, and its relation to other units.
 
     The cost of each plan is compared with all differences that you list, so write them down from
     the unit's definition and not from its code.

@@ -264,8 +264,8 @@ def marginals(
         domain: The domain, which names the attributes.
         ways: The numbers of attributes in a table. `3` means tables of one, two and three
             attributes; `[3]`, tables of three only; `range(4)`, the total as well.
-        attributes: The names of the attributes that are combined; all of the domain by default,
-            but measures.
+        attributes: The names of the attributes that are combined; by default all attributes of
+            the domain except measures.
         target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
             for `queries`. It is a number, or an array of one number for each table, in the order in
             which `itertools.combinations` lists them, tables of fewer attributes first.

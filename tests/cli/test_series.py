@@ -159,6 +159,10 @@ def test_what_is_refused(tmp_path, spec):
         assert ran.err.count("\n") == 1
         spec.write_text(SPEC)
 
+    ran = fitplug("run", spec)
+    assert (ran.code, ran.out) == (2, "")
+    assert "describes a series" in ran.err
+    assert not (spec.parent / "budget.db").exists()
     begin = ("begin", spec, "--key", "k")
     refuse(2, "not the folder of a series", "add", spec, 1)
     refuse(2, "--key", "begin", spec)

@@ -188,7 +188,7 @@ class TestTargets:
             ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
             ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is text. Remove the quotes"),
             ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is not a kind of query"),
-            ('AEG = "prefix"\nstd = 1.0', "unknown key 'AEG'"),
+            ('AEG = "prefix"\nstd = 1.0', "'AEG' is neither an attribute of [domain] nor a key"),
         ],
     )
     def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):

@@ -587,7 +587,7 @@ def test_a_survey_says_how_rows_are_understood(tmp_path: Path) -> None:
     limited = fpd.preview(fp.Source(tmp_path, person="id"), WANTED)
     assert limited.counts == ()
     assert limited.rows_are == (
-        "each row counts once of the person in column 'id'; rows beyond the limit per person and "
+        "each row counts once, for the person in column 'id'; rows beyond the limit per person and "
         "rows without an identifier are not counted"
     )
     told = fpd.preview(fp.Source(tmp_path, weight="pop", where={"level": "040"}), WANTED)

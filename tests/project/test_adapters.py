@@ -112,6 +112,8 @@ def test_exchanged_arguments_are_named() -> None:
         (fp.preview, (plan, "a.csv"), "plan must be a fitplug.Plan, not str. Call fitplug.preview"),
         (fp.design, (plan,), "workload must be a fitplug.Workload, not Plan. Call fitplug.design"),
         (fp.evaluate, (strategy, workload), "workload must be a fitplug.Workload, not Strategy."),
+        (fp.evaluate, (workload, plan), "strategy must be a fitplug.Strategy, not Plan."),
+        (fp.review, (plan,), "release must be a fitplug.Release, not Plan."),
         (
             functools.partial(fp.evaluate, plan=workload),
             (workload, strategy),

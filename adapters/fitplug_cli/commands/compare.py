@@ -70,7 +70,7 @@ def _print_costs(plans: list[Plan], delta: float) -> None:
     ratio = f"{epsilon[1] / epsilon[0]:.3g}"
     label = f"epsilon at delta {format_delta(delta)}"
     table.add_row(label, *map(format_up, epsilon), ratio)
-    table.add_row("above the least, up to", *(format_percent_up(plan.gap) for plan in plans))
+    table.add_row("above the least rho, at most", *(format_percent_up(plan.gap) for plan in plans))
     print_table(table)
 
 

@@ -67,7 +67,8 @@ def estimate(
         Path | None,
         typer.Option(
             "--from",
-            help="CSV file with columns name and expression, or text file of name: expression.",
+            help="CSV file with columns name and expression, or text file with lines name: "
+            "expression.",
         ),
     ] = None,
     confidence: ConfidenceOption = 0.95,

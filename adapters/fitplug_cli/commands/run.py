@@ -27,7 +27,7 @@ from fitplug_cli.options import (
     VerboseOption,
 )
 from fitplug_cli.render import print_json, print_plan, set_up_output, warn_of_release
-from fitplug_cli.spec import load_spec
+from fitplug_cli.spec import SpecError, load_spec
 
 
 def run(
@@ -87,6 +87,12 @@ def _release(
     `asked` contains --key, --covered-by, --again and --replace.
     """
     spec = load_spec(spec_file)
+    if spec.design.periods is not None:
+        raise SpecError(
+            f"{spec.path} describes a series ([design] periods). Release it with `fitplug series "
+            f"begin {spec.path} --key NAME` and then `fitplug series add {spec.path} PERIOD`. To "
+            "release all periods at once, remove periods from [design]."
+        )
     charge = read_charge_options(spec, *asked)
     if counts_file is None:
         check_counts_are_kept(spec, charge)

@@ -99,8 +99,9 @@ def add(
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     series, ledger = _open(spec)
+    before = series.read().drawn
     series.release(period, lambda: count_tables(spec, series.plan, tables=series.tables))
-    _report(series, ledger, as_json)
+    _report(series, ledger, as_json, before)
 
 
 @app.command()
@@ -168,10 +169,11 @@ def _find_folder(spec: Spec) -> Path:
     return spec.output_dir
 
 
-def _report(series: Series, ledger: Ledger, as_json: bool) -> None:
-    """Print the progress of a series, as facts or JSON."""
+def _report(series: Series, ledger: Ledger, as_json: bool, before: int | None = None) -> None:
+    """Print the progress of a series, as facts or JSON; `before` periods had been drawn."""
     drawn = series.read().drawn
-    print_facts(("series", f"{series.folder}: {drawn} of {len(series.labels)} periods drawn"))
+    done = " (this one was drawn before)" if drawn == before else ""
+    print_facts(("series", f"{series.folder}: {drawn} of {len(series.labels)} periods drawn{done}"))
     record = {
         "folder": str(series.folder),
         "plan": series.plan.digest,

@@ -246,4 +246,4 @@ def _print_group(tables: _Tables, name: str, most: int | None) -> None:
     if isinstance(release, PartialRelease):
         size = int(release.known[name].sum())
     if len(rows) < size:
-        out.print(f" ... {size - len(rows):,} more rows")
+        out.print(f" ... and {size - len(rows):,} more")

@@ -196,7 +196,7 @@ def _verify_ledger(path: Path) -> str:
     ledger = Ledger(path)
     budget, entries = read_statement(ledger)
     spent, left = format_up(ceil_float(budget.spent)), format_down(ledger.remaining)
-    return f"{len(entries):,} charges, unaltered: rho = {spent} spent, {left} left"
+    return f"charges: {len(entries):,}, unaltered; rho = {spent} spent, {left} left"
 
 
 def _verify_charge(location: str, path: Path) -> str:
@@ -207,5 +207,5 @@ def _verify_charge(location: str, path: Path) -> str:
         raise LedgerError(f"{location} was not charged to a ledger.")
     stage = ledger.stages().get(entry.id)
     if entry not in entries or stage is None or stage.answers != read_digest(location):
-        raise LedgerError(f"Charge {entry.id} of {path} is for something else.")
+        raise LedgerError(f"Charge {entry.id} of {path} is not for this release.")
     return f"{path}: charge {entry.id} is for this release; no charge was altered"

@@ -111,7 +111,7 @@ _EXPLANATIONS = {
     "Cannot overwrite a value": "a key appears twice",
     "Cannot redefine": "a table appears twice",
     "Duplicate": "a key appears twice",
-    "Expected '='": "a key needs = and a value",
+    "Expected '='": "a key needs = and a value (names with blanks need quotes)",
     "Expected ']'": "a table needs ] after its name",
     "Expected ']]'": "a table needs ]] after its name",
     "Expected newline": "the line continues after its value",

@@ -80,8 +80,11 @@ def build_group(
         if key in ("name", TARGETS_KEY, *TARGET_KEYS):
             continue
         if key not in domain:
-            known = ("name", TARGETS_KEY, *TARGET_KEYS, *domain.names)
-            raise WorkloadError(f"{where}: unknown key {key!r}. {suggest_nearest(key, known)}")
+            known = (*domain.names, "name", TARGETS_KEY, *TARGET_KEYS)
+            raise WorkloadError(
+                f"{where}: {key!r} is neither an attribute of [domain] nor a key of a query. "
+                f"{suggest_nearest(key, known)}"
+            )
         try:
             factors[key] = _build_factor(key, value, domain, folder)
         except WorkloadError as error:

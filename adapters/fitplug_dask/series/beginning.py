@@ -180,7 +180,7 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     of = "any attribute" if periods is None else repr(periods)
     raise InputError(
         f"the answers of this plan cannot be drawn period by period along {of}. Design it with "
-        "periods= and the attribute whose cells are the periods."
+        "periods=, the attribute whose cells are the periods (in a spec, [design] periods)."
     )
 
 

@@ -95,8 +95,8 @@ class SeriesRecord:
         path = folder / SERIES_RECORD
         if not path.is_file():
             raise InputError(
-                f"{folder} is not the folder of a series: {SERIES_RECORD} is missing. Name the "
-                "folder that begin_series used."
+                f"{folder} is not the folder of a series: {SERIES_RECORD} is missing. Begin the "
+                "series first, or name its folder."
             )
         try:
             said = json.loads(path.read_bytes())
