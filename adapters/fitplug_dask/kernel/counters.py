@@ -35,7 +35,7 @@ def take_codes(shared: FolderCodes, rows: Any) -> FolderCodes:
     return {name: one if isinstance(one, int) else one[rows] for name, one in shared.items()}
 
 
-BLOCK_ROWS = 2**16
+BLOCK_ROWS = 2**17
 """The rows counted at once: fewer would mean more calls, and more would not fit into the cache."""
 
 

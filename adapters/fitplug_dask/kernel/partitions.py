@@ -15,7 +15,9 @@ from fitplug.domain import Attribute, get_codec
 from fitplug_dask.files import CheckedFile
 from fitplug_dask.workers import OUT_OF_MEMORY, Fault, read_rows_per_task
 
-_PER_WORKER = 3
+_PER_WORKER = 6
+"""Partitions of each thread: with fewer, one thread counts while the others have finished."""
+
 # At most about half a second of work, so that progress is visible and a lost worker loses little.
 _MOST_ROWS = 2**24
 _MOST_VALUES = 2**25  # rows times columns; all columns take about equally long to decode

@@ -33,7 +33,7 @@ from fitplug_dask.workers import OUT_OF_MEMORY, CheckError, Fault
 _NO_DAMAGE = (MemoryError, CheckError, DamagedFileError, StoreError, FileNotFoundError, ImportError)
 """Errors of readers that do not mean damage, like operating system errors with a number."""
 
-_BATCH_ROWS = 2**16
+_BATCH_ROWS = 2**17
 _SMALL_BATCH_ROWS = 2**13
 
 
