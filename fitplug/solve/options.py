@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fitplug.certify import Ended
+from fitplug.numeric import FloatArray
 from fitplug.solve.dual import Solution, solve_dual
 from fitplug.solve.fixed_point import GapProgress
 from fitplug.solve.sm2 import solve_sm2
@@ -21,7 +22,7 @@ class Options:
     """How to solve. The options are those of `fitplug.design`.
 
     With `periods`, the strategy of integers is made causal along that attribute. This changes
-    neither the optimum nor its covariance.
+    neither the optimum nor its covariance. `start` are weights of cells and rows to begin with.
     """
 
     solver: Solver
@@ -30,6 +31,7 @@ class Options:
     refine: bool
     progress: GapProgress | None
     periods: str | None = None
+    start: tuple[FloatArray, FloatArray] | None = None
 
 
 def explain_end(solution: Solution, options: Options) -> Ended:

@@ -67,16 +67,13 @@ def ascend_tree_bound(
     Args:
         structure: The structure.
         objective: The objective of the design.
-        starts: Weights to start from, which sum to 1 each; the best of them are taken. Where there
-            is one class of dense cells, the first are, without an ascent.
+        starts: Weights to start from, which sum to 1 each; the best of them are taken.
         upper: What the strategy costs that the bound is compared with.
         tolerance: The relative gap between the two that ends the ascent.
 
     Returns:
         The weights of the best bound.
     """
-    if structure.cells == 1:
-        return starts[0]
     d = len(starts[0].p)
     steps, error = count_steps(structure), choose_error(tolerance)
     slow_steps = _SLOW_STEPS if _is_small(structure) else _FEW_SLOW_STEPS
