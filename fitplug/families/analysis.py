@@ -54,6 +54,9 @@ MANY_CELLS, MOST_WIDE_WORK, MOST_AGAIN, MOST_WIDE_ENTRIES = 4096, 2.5e9, 1e10, 4
 the gap of the product family is large, and the most coefficients of all blocks together. The
 queries then have far fewer dimensions than cells, and the optimum takes about a minute."""
 
+MOST_STARTED_WORK = 2.5e11
+"""The most operations of an iteration over the cells of a tree: one or two are made."""
+
 LARGE_GAP = 0.02
 """The gap of rho above which the optimum is worth more than a minute."""
 
@@ -185,8 +188,8 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     if (unfolded := _unfold(matrices, MOST_WIDE_SIBLING_WORK)) is not None:
         return unfolded
     if type(structure) is TreeStructure:
-        is_near = gap <= LARGE_GAP or matrices.cells > MANY_CELLS or not _fits(matrices)
-        return None if is_near else matrices
+        fits = matrices.cells <= MANY_CELLS and estimate_work(matrices, 1.0) <= MOST_STARTED_WORK
+        return matrices if fits and gap > LARGE_GAP else None
     if gap > LARGE_GAP and _fits_widely(matrices, MOST_AGAIN):
         return matrices
     trees = [

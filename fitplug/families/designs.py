@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from fitplug.families.base.family import Design, find_family
@@ -26,6 +27,7 @@ from fitplug.families.tree.design.designs import (
     design_tree_pairs,
     design_trees,
 )
+from fitplug.families.tree.design.dual_optimum import find_start
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -33,8 +35,17 @@ from fitplug.solve import Options
 
 DesignFunction: TypeAlias = Callable[[Any, Objective, Options, float], Design]
 
+
+def _design_cells(
+    structure: MatrixStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Minimise the objective over cells; those of a tree begin near the optimum."""
+    start = find_start(structure, objective, options)
+    return design_matrices(structure, objective, replace(options, start=start), loss)
+
+
 DESIGNS: Mapping[type[Structure], DesignFunction] = {
-    MatrixStructure: design_matrices,
+    MatrixStructure: _design_cells,
     PersonStructure: design_persons,
     PairStructure: design_pairs,
     UnfoldedPairs: design_pairs,

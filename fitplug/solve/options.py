@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fitplug.certify import Ended
+from fitplug.numeric import FloatArray
 from fitplug.solve.dual import Solution, solve_dual
 from fitplug.solve.fixed_point import GapProgress
 from fitplug.solve.sm2 import solve_sm2
@@ -21,7 +22,7 @@ class Options:
     """The options of a design, as in `fitplug.design`.
 
     With `periods`, the integer strategy is made causal along that attribute, which changes neither
-    the optimum nor its covariance.
+    the optimum nor its covariance. `start` holds weights of cells and rows to start from.
     """
 
     solver: Solver
@@ -30,6 +31,7 @@ class Options:
     refine: bool
     progress: GapProgress | None
     periods: str | None = None
+    start: tuple[FloatArray, FloatArray] | None = None
 
 
 def explain_end(solution: Solution, options: Options) -> Ended:

@@ -82,11 +82,15 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
     # One column for identical cells, times the square root of their number, leaves W W' unchanged.
     multiple = np.sqrt(sizes)
     merged = W.take(queried[first], axis=1) * multiple
-    norms = np.sqrt((merged * merged).sum(axis=1))
-    unit = merged / np.where(norms > 0, norms, 1.0)[:, None]
-    (reflectors, tau), R, pivots = qr(unit.T, mode="raw", pivoting=True, overwrite_a=True)
-    rank = _decide_rank(np.abs(np.diag(R)), max(W.shape))
     std = np.sqrt(targets)[:, None]
+    pivots = _find_single_cells(merged)
+    if len(pivots) < len(first):
+        norms = np.sqrt((merged * merged).sum(axis=1))
+        unit = merged / np.where(norms > 0, norms, 1.0)[:, None]
+        (reflectors, tau), R, pivots = qr(unit.T, mode="raw", pivoting=True, overwrite_a=True)
+        rank = _decide_rank(np.abs(np.diag(R)), max(W.shape))
+    else:
+        rank = len(first)
     if rank == len(first):
         B, L = np.diag(multiple), merged / multiple / std
     elif rank == m:
@@ -107,6 +111,13 @@ def reduce_block(W: FloatArray, targets: FloatArray) -> tuple[Block, IndexArray]
         representation=np.ascontiguousarray(L),
     )
     return block, np.asarray(pivots[:rank])
+
+
+def _find_single_cells(W: FloatArray) -> IndexArray:
+    """Find a row of W (m, d) for each cell that some row asks for alone, shape (cells,)."""
+    rows = np.flatnonzero(np.count_nonzero(W, axis=1) == 1)
+    _, first = np.unique(np.abs(W[rows]).argmax(axis=1), return_index=True)
+    return np.asarray(rows[first])
 
 
 def _decide_rank(diagonal: FloatArray, size: int) -> int:

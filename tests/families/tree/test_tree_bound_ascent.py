@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import fitplug as fp
 from fitplug.families import Duals, Objective
+from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.tree.certificate.block_weights import average_weights
 from fitplug.families.tree.design import bound_ascent as tree_bound_ascent
 from fitplug.families.tree.design.bound_ascent import ascend_tree_bound
 from fitplug.families.tree.design.bound_gradient import evaluate_tree_bound
+from fitplug.families.tree.shape.blocks import TreeStructure
 from tests.helpers.tree_weights import PLAIN, exact, random_structure, random_weights
 
 ERROR = 3e-4
@@ -45,6 +48,24 @@ def test_the_gradient_is_that_of_the_norm(seed, dense):
     slope = (p * g) @ change / 2 + (q * h) @ step / 2
     scale = (p * g) @ np.abs(change) + (q * h) @ np.abs(step)
     assert slope == pytest.approx((ends[1] - ends[0]) / 2e-4, abs=3 * ERROR * scale)
+
+
+def test_the_gradient_of_cells_with_next_to_no_weight():
+    variances = np.geomspace(1.0, 100.0, 40)
+    tree = fp.Hierarchy(["leaf"], [(f"{i:02}",) for i in range(40)])
+    workload = fp.Workload(
+        fp.Domain({"place": tree}), [fp.queries({"place": "leaf"}, variance=variances)]
+    )
+    subsets = find_workload_subsets(workload, ())
+    structure = TreeStructure(workload, fp.AddRemove(), (), subsets, "place", True)
+    rng = np.random.default_rng(0)
+    p, q = (10.0 ** rng.uniform(-10, 0, 40) for _ in range(2))
+    value, g, h = evaluate_tree_bound(structure, PLAIN, p, q, 1e-4)
+    # Alone, a leaf adds (p q / variance)^1/2.
+    c = structure.targets
+    assert value == pytest.approx(np.sqrt(p * q / c).sum(), rel=1e-4)
+    assert g == pytest.approx(np.sqrt(q / c / p), rel=0.01)
+    assert h == pytest.approx(np.sqrt(p / c / q), rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -248,7 +249,10 @@ def _solve_components(
         done = sum(component.solution.iterations for component in components)
         block, chosen = reduce_block(scaled[np.ix_(rows, cells)], targets[rows])
         problem = Problem(len(cells), len(rows), (block,))
-        solution, tiers, work = _solve(problem, left, _offset_progress(options, done))
+        here = _offset_progress(options, done)
+        if options.start is not None:
+            here = replace(here, start=(options.start[0][cells], options.start[1][rows]))
+        solution, tiers, work = _solve(problem, left, here)
         left -= work
         reals.append(solution.whiteners[0] @ block.basis)
         independent.append(rows[chosen])
@@ -272,7 +276,10 @@ def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solutio
     most = options.max_iterations
     if options.solver == "dual":
         most = min(most, max(_FEWEST, int(_ITERATING / work)))
-    solution = SOLVERS[options.solver](
+    solve = SOLVERS[options.solver]
+    if options.start is not None:
+        solve = partial(solve, start=options.start)
+    solution = solve(
         problem,
         tolerance=options.tolerance,
         max_iterations=most,

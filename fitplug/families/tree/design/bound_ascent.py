@@ -67,16 +67,13 @@ def ascend_tree_bound(
     Args:
         structure: The structure.
         objective: The objective of the design.
-        starts: Weights to start from, with sums 1; the best of them are used. If there is one dense
-            cell, the first are returned without an ascent.
+        starts: Weights to start from, with sums 1; the best of them are used.
         upper: The cost of the strategy with which the bound is compared.
         tolerance: The relative gap between the two that ends the ascent.
 
     Returns:
         The weights with the best bound.
     """
-    if structure.cells == 1:
-        return starts[0]
     d = len(starts[0].p)
     steps, error = count_steps(structure), choose_error(tolerance)
     slow_steps = _SLOW_STEPS if _is_small(structure) else _FEW_SLOW_STEPS

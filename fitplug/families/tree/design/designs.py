@@ -38,6 +38,7 @@ from fitplug.families.tree.design.child_covariances import (
     KroneckerCovariances,
 )
 from fitplug.families.tree.design.descent import descend_trees
+from fitplug.families.tree.design.dual_optimum import ascend_number_trees
 from fitplug.families.tree.design.family import Sweep, sum_profiles, sum_variances
 from fitplug.families.tree.design.pair_descent import descend_tree_pairs
 from fitplug.families.tree.design.person_descent import descend_person_trees
@@ -194,7 +195,10 @@ def design_trees(
     """
     best = descend_trees(structure, objective, options)
     strategy = round_trees(structure, best.sweeps, objective=objective, upper=best.upper, loss=loss)
-    duals = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
+    if structure.cells == 1:
+        duals = ascend_number_trees(structure, objective, best.duals, best.upper, options.tolerance)
+    else:
+        duals = ascend_tree_bound(structure, objective, best.proving, best.upper, options.tolerance)
     return _make_design(strategy, duals, best.iterations, best.ended)
 
 
