@@ -65,8 +65,9 @@ MOST_TREE_WORK = 6e8
 product family is large. The design takes about a minute."""
 
 MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
-"""The most operations per iteration over unfolded hierarchies: instead of a product, where the
-design takes about ten seconds; and after a product or a tree, where it takes about a minute."""
+"""The most operations per iteration over unfolded hierarchies: instead of a product, or of more
+operations over all cells, where the design takes about ten seconds; and after a product or a tree,
+where it takes about a minute."""
 
 MOST_SMALL_CELLS = 512
 """The most cells whose pairs are distinguished even where hierarchies could be unfolded."""
@@ -157,10 +158,13 @@ def analyse_structure(
         if tries_tree and (name := _find_tree(workload, symmetric)):
             tree = (name, *(() if name in varying else ("merged",)))
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
-        if family is False or not can_be_product or takes_blocks:
+        if family is False or not can_be_product:
             return _check_size(matrices)
-        if (unfolded := _unfold(matrices, MOST_SIBLING_WORK)) is not None:
+        takes_long = not takes_blocks or estimate_work(matrices, 1.0) > MOST_SIBLING_WORK
+        if takes_long and (unfolded := _unfold(matrices, MOST_SIBLING_WORK)) is not None:
             return unfolded
+        if takes_blocks:
+            return _check_size(matrices)
     return _build_product(matrices, ProductStructure)
 
 
