@@ -65,14 +65,14 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
     rho of the query, once.
 
     Args:
-        plan: The plan, for `fp.AddRemove(records=k)` and the k of the context's privacy unit. Its
-            attributes are integers and categories with `other`, which takes null, and its queries
-            count all rows.
+        plan: A plan for `fp.AddRemove(records=k)`, with the same k as the context's privacy unit.
+            Its attributes are integers and categories with `other`, which takes null, and its
+            queries count all rows.
         estimator: A function that fits the model, like `mbi.estimation.mirror_descent`, from the
             domain and the measurements, with the keywords `known_total` and `potentials`.
 
     Raises:
-        WorkloadError: mbi has no model for the plan's measurements; the message tells why.
+        WorkloadError: mbi has no model for the plan's measurements; the message says why.
         ValueError: `oneway` asks for other marginals of each column.
     """
 

@@ -338,7 +338,7 @@ def encode_records(
         where: The values of the rows to count, by column.
 
     Raises:
-        DataError: If a column is missing, or its values have another type or number.
+        DataError: If a column is missing, or its values have the wrong type or length.
         DomainError: If the weights or filters are not valid.
     """
     filters = make_filters(where)

@@ -159,7 +159,7 @@ def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute
     if limit.distinct and measures:
         raise DomainError(
             f"rows with the measure {measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Use records alone, or once_per."
+            "distinct=True does not work. Leave it out, or use once_per instead."
         )
     if limit.once_per is not None and limit.once_per not in attributes:
         raise DomainError(

@@ -178,12 +178,12 @@ class Evaluation:
 
     @property
     def lower_bound(self) -> float:
-        """The certified least Delta of any mechanism with Gaussian noise that meets the targets."""
+        """The certified lower bound on Delta, for any Gaussian noise that meets the targets."""
         return self.plan.lower_bound
 
     @property
     def rho_lower_bound(self) -> float:
-        """The certified least rho of any mechanism with Gaussian noise that meets the targets."""
+        """The certified lower bound on rho, for any Gaussian noise that meets the targets."""
         return self.plan.rho_lower_bound
 
     @property

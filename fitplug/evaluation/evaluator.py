@@ -50,8 +50,8 @@ def evaluate(
             order: the cells of the last attribute follow one another. `workload.matrix()` has the
             same columns.
         unit: `fp.AddRemove(records=...)` or `fp.ReplaceOne(...)`.
-        plan: A plan for the same workload and unit, so that it is not designed again. If it meets
-            scaled targets, the strategy is evaluated at these.
+        plan: A plan for the same workload and unit, so that it is not designed again. If the plan
+            meets scaled targets, the strategy is evaluated at the scaled targets.
 
     Returns:
         The evaluation.
@@ -59,7 +59,7 @@ def evaluate(
     Raises:
         TypeError: The workload, the strategy or the plan is something else.
         WorkloadError: The strategy has different cells from the workload, does not answer a query,
-            is too large, or the unit is neither of the two.
+            is too large, or the unit is not supported.
         DesignError: No plan can be certified.
 
     Example:
@@ -133,8 +133,8 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         name, at = _locate_query(workload, first)
         raise WorkloadError(
             f"the strategy cannot answer {int(unanswered.sum()):,} of {len(W):,} queries, for "
-            f"example query {list(at)} of group {name!r}, which is not a combination of its rows. "
-            "Add rows."
+            f"example query {list(at)} of group {name!r}, which is not a combination of the "
+            "strategy's rows. Add rows."
         )
     return np.asarray(np.square(coordinates / singular[known]).sum(axis=1))
 

@@ -78,7 +78,7 @@ class DisplayTables:
 
     @property
     def consistent(self) -> bool:
-        """Whether all tables are of one histogram.
+        """Whether all tables come from one histogram.
 
         If not, tables of different attributes may differ in the counts that they have in common.
         """
@@ -88,8 +88,8 @@ class DisplayTables:
     def histogram(self) -> AnyArray:
         """The histogram of all tables, with an axis for each attribute of the workload.
 
-        Cells that no query distinguishes share one count, or the histogram is one of several that
-        fit the tables.
+        The tables may not determine it: then cells that no query distinguishes share one count, or
+        this is one of several histograms that fit the tables.
 
         Raises:
             WorkloadError: The tables are added up from several finest tables.

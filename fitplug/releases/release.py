@@ -137,7 +137,7 @@ class Release(ReleaseTables):
     ) -> Quantile | list[Quantile]:
         """Estimate quantiles of an ordered attribute, such as the median age.
 
-        For a median that is known to about r rows either way, ask for the prefixes with std r.
+        To know a median to within about r rows, ask for the prefixes with std r.
 
         Example:
             >>> release.quantile("pyramid[SEX = 1]", 0.5)  # doctest: +SKIP
@@ -152,8 +152,8 @@ class Release(ReleaseTables):
             simultaneous: Whether all intervals of the call cover at once with this probability.
 
         Returns:
-            A Quantile for each q. Its interval covers the exact quantile of the rows that were
-            counted with at least the confidence, also where values repeat or rows are few.
+            A Quantile for each q. With at least the given confidence, its interval covers the exact
+            quantile of the counted rows, even where values repeat or rows are few.
 
         Raises:
             WorkloadError: A quantile or the confidence is out of range, the expression is a ratio,
