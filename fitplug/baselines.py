@@ -64,9 +64,9 @@ def input_perturbation(workload: Workload, privacy_cost: float) -> ByGroup:
 def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
     """Compute the variances of the Gaussian mechanism (GM).
 
-    It adds independent noise to every answer. All answers, also those of queries that are zero, get
-    the same variance, `max_i |column i of W|^2 / Delta^2`: the square of the L2 sensitivity of W
-    over the square of Delta.
+    It adds independent noise to every answer. All answers, including those of queries that are
+    zero, get the same variance, `max_i |column i of W|^2 / Delta^2`: the square of the L2
+    sensitivity of W over the square of Delta.
 
     Args:
         workload: The query groups.

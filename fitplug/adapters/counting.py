@@ -68,7 +68,7 @@ def count(
         Tables of int64 arrays, one for each attribute set, axes in the domain's order.
 
     Raises:
-        TypeError: The plan is something else.
+        TypeError: The plan has the wrong type.
         ImportError: Dask or another library is not installed; the message says how to install it.
         DataError: Files are missing, damaged, found twice (even through links), do not fit the
             domain, or change during the count.
@@ -76,7 +76,7 @@ def count(
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
         BudgetError: The unit of privacy is missing, or differs from the plan's, or counting cannot
             enforce it.
-        FitplugError: The workers of `client` fail or have other code than this process.
+        FitplugError: The workers of `client` fail or run different code from this process.
     """
     check_type("plan", plan, (Plan, Workload, tuple), "fitplug.count(source, plan)")
     source = read_source(source)

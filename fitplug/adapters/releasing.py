@@ -84,8 +84,8 @@ def release(
             release is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target names none.
-        display: Whether the folder also has display tables, of consistent nonnegative numbers, or
-            the known totals that they keep, as for `Release.integers`.
+        display: True for display tables in the folder, of consistent nonnegative numbers. Or the
+            known totals that they keep, as for `Release.integers`.
         about: What only the publisher knows, for the folder's review.
         key_file: The file of the secret of a release in parts, which is created if missing, and
             removed when the release is published. It must not lie next to the folder. By default

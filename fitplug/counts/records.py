@@ -285,7 +285,7 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
         Whether each row passes all filters, shape (rows,).
 
     Raises:
-        DataError: If the values of a column have another type than its filter.
+        DataError: If the values of a column do not have the type of its filter.
     """
     inside = np.ones(rows, dtype=bool)
     for name, attribute in filters.items():

@@ -68,7 +68,7 @@ class IcebergTable:
 
 @dataclass(frozen=True, repr=False)
 class DatabaseTable:
-    """A table of a database. Ibis connects to the database, and the database counts the rows.
+    """A database table. Ibis connects to the database, and the database counts the rows.
 
         fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
 
@@ -123,8 +123,8 @@ class Source:
             rows. Do not use a survey's sampling weights. Not together with `person`.
         person: The column that identifies persons, or the columns that do so together, such as
             `["household", "line"]`. No more rows of each person are counted than the unit of
-            privacy allows; a keyed hash chooses them. Rows without an identifier, or a part of it,
-            are left out.
+            privacy allows; a keyed hash chooses them. Rows that lack the identifier, or a part of
+            it, are left out.
         zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin". It
             applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
             text counts on the day that it shows, and columns of times with a zone are refused.
@@ -276,7 +276,7 @@ class Preview:
         cells: The number of cells of all tables that are counted jointly.
         memory: Roughly the most bytes that one process will use.
         left_out: How many more files lie in folders whose rows do not pass the filters.
-        rows_are: A sentence that says how rows are understood.
+        rows_are: A sentence that says how rows are counted.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
             without checksums, in which damage may not be noticed.
         counts: If each row counts once, the columns that, by their names and types, may hold the

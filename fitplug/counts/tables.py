@@ -45,7 +45,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             this allows. `distinct` means different cells over all attributes of these tables, and
             `once_per` also limits the rows in the cell of other values. None if it kept all rows.
         person: The column, or columns, that identified persons, if any did.
-        rows: How rows were understood, in words, if they were weighted or filtered. Public.
+        rows: How rows were weighted or filtered, in words. Public.
         outside: The numbers of rows in no table, which plans with coverage need; None if they
             were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
@@ -61,7 +61,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         domain: The domain of the counts.
         unit: The unit of privacy that the count enforced, or None.
         person: The column, or tuple of columns, that identified persons, or None.
-        rows: How rows were understood, or None.
+        rows: How rows were weighted or filtered, or None.
         outside: The numbers of rows in no table, or None.
     """
 

@@ -57,7 +57,7 @@ def evaluate(
         The evaluation.
 
     Raises:
-        TypeError: The workload, the strategy or the plan is something else.
+        TypeError: The workload, the strategy or the plan has the wrong type.
         WorkloadError: The strategy has different cells from the workload, does not answer a query,
             is too large, or the unit is not supported.
         DesignError: No plan can be certified.

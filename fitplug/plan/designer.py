@@ -105,7 +105,7 @@ def design(
         The plan, whose targets hold for the integer mechanism that will run.
 
     Raises:
-        TypeError: The workload is something else.
+        TypeError: The workload has the wrong type.
         InputError: Another argument has the wrong type.
         WorkloadError: The workload is too large, or its rank cannot be decided.
         BudgetError: A budget, a weight, the tolerance or the iterations are out of range.

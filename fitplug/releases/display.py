@@ -113,7 +113,7 @@ class Display:
             return solved.to_histogram(integers=self.method == "integers")
         except NoSolutionError:
             raise WorkloadError(
-                f"no rounded counts have the totals {dict(self.totals)}. Give fewer totals."
+                f"no rounded counts match the totals {dict(self.totals)}. Give fewer totals."
             ) from None
 
     def _add_begins(
@@ -269,7 +269,9 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     fractional = any((np.isfinite(v) & (v != np.rint(v))).any() for one in limits
                      for v in (one.lower, one.upper))  # fmt: skip
     if method == "integers" and fractional:
-        raise WorkloadError(f"no integer counts have the totals {dict(totals)}. Give fewer totals.")
+        raise WorkloadError(
+            f"no integer counts match the totals {dict(totals)}. Give fewer totals."
+        )
     try:
         finest, is_consistent = list_finest(resolutions)
     except NoEstimatesError:

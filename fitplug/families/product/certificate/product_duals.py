@@ -101,7 +101,7 @@ def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
     """Raise ValueError unless weights of pairs fit these numbers of cells."""
     check_weights("of moves", pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
-        raise ValueError("dual weights: a move is along some of the attributes")
+        raise ValueError("dual weights: each move must change at least one attribute")
     for a, (sides, n) in enumerate(zip(pairs.sides, cells, strict=True)):
         if len(sides) and (sides.shape != (n,) or not np.isfinite(sides).all()):
             raise ValueError(f"dual weights: the sides of attribute {a} must be {n} finite numbers")
