@@ -188,7 +188,7 @@ class Evaluation:
 
     @property
     def ratio(self) -> float:
-        """How many times as accurate the best mechanism is, at equal rho, in standard deviations.
+        """The strategy's standard deviations over the best possible ones, at equal rho.
 
         It is Delta over its certified lower bound; its square is the ratio of rho.
         """

@@ -113,10 +113,10 @@ class DisplayTables:
     ) -> tuple[AnyArray, AnyArray]:
         """Compute intervals for the exact answers of a group.
 
-        They are those of the unbiased estimates (`Release.interval`), cut to what the totals allow
-        and to nonnegative numbers, and to integers if the counts are. They contain the exact
-        answers wherever the release's intervals do, if the totals are right. A displayed number may
-        lie outside its interval.
+        They are those of the unbiased estimates (`Release.interval`), limited to nonnegative
+        numbers that the totals allow, and to integers if the counts are integers. They contain the
+        exact answers wherever the release's intervals do, if the totals are right. A displayed
+        number may lie outside its interval.
 
         Args:
             name: The group.
