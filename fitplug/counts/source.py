@@ -272,7 +272,7 @@ class Preview:
         rows: The rows of all files to read. They are exact and so CONFIDENTIAL; None where the
             files do not say (CSV, Arrow streams).
         tasks: The number of partitions of the rows, each counted by one task.
-        threads: The number of threads that the tasks are for.
+        threads: The number of threads that will run the tasks.
         cells: The number of cells of all tables that are counted jointly.
         memory: Roughly the most bytes that one process will use.
         left_out: How many more files lie in folders whose rows do not pass the filters.

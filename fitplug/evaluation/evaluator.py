@@ -39,9 +39,10 @@ def evaluate(
 
         Delta = max_v |A v| * max_j sqrt(w_j (A'A)^+ w_j' / c_j)
 
-    (docs/theory/dual.md). No mechanism with Gaussian noise has less than `Plan.lower_bound`. The
-    variances and the cost of the strategy are computed in floating point, with singular values of
-    A; the bound is certified. Under `fp.ReplaceOne` the public totals are known exactly.
+    (docs/theory/dual.md). No mechanism with Gaussian noise has a lower cost than
+    `Plan.lower_bound`. The variances and the cost of the strategy are computed in floating point,
+    with singular values of A; the bound is certified. Under `fp.ReplaceOne` the public totals are
+    known exactly.
 
     Args:
         workload: The queries and their targets.

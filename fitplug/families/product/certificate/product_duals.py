@@ -71,9 +71,11 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     """Raise ValueError unless the weights fit these groups, and factors are small enough."""
     cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
     if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
-        raise ValueError(f"dual weights p must be of {len(cells)} attributes")
+        raise ValueError(f"dual weights p must have an array for each of {len(cells)} attributes")
     if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
-        raise ValueError(f"dual weights y must be of {len(batched.factors)} factors")
+        raise ValueError(
+            f"dual weights y must have an array for each of {len(batched.factors)} factors"
+        )
     for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
         check_weights(f"p of attribute {a}", p, n)
     for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
