@@ -157,7 +157,7 @@ class Release(ReleaseTables):
 
         Raises:
             WorkloadError: A quantile or the confidence is out of range, the expression is a ratio,
-                or it lists no ordered attribute, or several and `of` names none.
+                it lists no ordered attribute, or it lists several and `of` is missing.
         """
         several = [q] if isinstance(q, (int, float)) else list(q)
         found = estimate_quantiles(
