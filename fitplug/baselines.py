@@ -64,9 +64,9 @@ def input_perturbation(workload: Workload, privacy_cost: float) -> ByGroup:
 def gaussian(workload: Workload, privacy_cost: float) -> ByGroup:
     """Compute the variances of the Gaussian mechanism (GM).
 
-    It adds independent noise to every answer. All answers, also those of queries that are zero, get
-    the same variance, `max_i |column i of W|^2 / Delta^2`: the square of the L2 sensitivity of W
-    over the square of Delta.
+    It adds independent noise to every answer. All answers, including those of queries that are
+    zero, get the same variance, `max_i |column i of W|^2 / Delta^2`: the square of the L2
+    sensitivity of W over the square of Delta.
 
     Args:
         workload: The query groups.
@@ -146,9 +146,9 @@ def matrix_mechanism(
     relative 1e-6 of the least possible. Single variances are not certified; the total depends on
     them to second order only.
 
-    The paper weights the queries, and thus the variances by the squares of these weights. Its
-    wCA-I is "inverse_squared", which divides the rows by c_j as the code of its authors does. Its
-    wCA-II is "inverse".
+    The paper weights the queries, and thus weights the variances by the squares of these weights.
+    Its wCA-I is "inverse_squared", which divides the rows by c_j as the code of its authors does.
+    Its wCA-II is "inverse".
 
     Args:
         workload: The query groups.
@@ -182,7 +182,7 @@ def total_error_optimum(workload: Workload, weights: Weights = "none") -> tuple[
         weights: As for `matrix_mechanism`.
 
     Returns:
-        The weighted total, and a certified lower bound on that of every strategy.
+        The weighted total, and a certified lower bound on the total of every strategy.
 
     Raises:
         WorkloadError: The weights are unknown, or the workload is too large.

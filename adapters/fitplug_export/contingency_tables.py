@@ -65,14 +65,14 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
     rho of the query, once.
 
     Args:
-        plan: The plan, for `fp.AddRemove(records=k)` and the k of the context's privacy unit. Its
-            attributes are integers and categories with `other`, which takes null, and its queries
-            count all rows.
+        plan: A plan for `fp.AddRemove(records=k)`, with the same k as the context's privacy unit.
+            Its attributes are integers and categories with `other`, which takes null, and its
+            queries count all rows.
         estimator: A function that fits the model, like `mbi.estimation.mirror_descent`, from the
             domain and the measurements, with the keywords `known_total` and `potentials`.
 
     Raises:
-        WorkloadError: mbi has no model for the plan's measurements; the message tells why.
+        WorkloadError: mbi has no model for the plan's measurements; the message says why.
         ValueError: `oneway` asks for other marginals of each column.
     """
 
@@ -138,8 +138,8 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
             A Measurement of `ReleasedMarginals` and a MarkovRandomField.
 
         Raises:
-            ValueError: The columns have other values than the plan's attributes, or the measure is
-                not zCDP.
+            ValueError: The columns and the plan's attributes have different values, or the measure
+                is not zCDP.
         """
         library = import_library("mbi")
         if output_measure != dp.zero_concentrated_divergence():
@@ -148,7 +148,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         for name in self.plan.workload.attributes:
             if sizes.get(name) != self.plan.domain[name].size:
                 raise ValueError(
-                    f"column {name!r} is missing or has other values than the plan. Pass "
+                    f"column {name!r} is missing, or its values differ from the plan's. Pass "
                     "keys=algorithm.keys to the call."
                 )
         counting = dp.t.make_user_transformation(

@@ -46,7 +46,7 @@ def write_sdmx(
 
     Raises:
         ImportError: pysdmx is not installed.
-        InputError: The folder is not empty, or an identifier is not one of SDMX or is not unique.
+        InputError: The folder is not empty, or an SDMX identifier is invalid or not unique.
         WorkloadError: The confidence is out of range, or an attribute has the name of a column
             of results.
         OSError: The folder cannot be written.

@@ -148,7 +148,7 @@ def _find_backend(table: Any) -> str:
         return str(table.get_backend().name)
     except ibis.common.exceptions.IbisError:
         pass
-    raise DataError("the table of Ibis belongs to no database, or to several. Connect it to one.")
+    raise DataError("the Ibis table belongs to no database, or to several. Connect it to one.")
 
 
 def _count_cells(

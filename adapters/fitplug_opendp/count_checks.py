@@ -203,8 +203,8 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     enforced, plain = tables.unit, unit.unit
     if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
-            "the count limited the rows per person, and which rows it chose may depend on more "
-            f"than the unit of privacy ({plain}) makes public. Count again without person."
+            "the count limited the rows per person. Its choice of rows may depend on values that "
+            f"the unit of privacy ({plain}) does not make public. Count again without person."
         )
     if enforced is None or enforced.records == 1:
         return
@@ -240,9 +240,10 @@ def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
     for name in list_outside_attributes(plan, tables):
         if name not in plan.domain or plan.domain[name] != tables.domain[name]:
             raise TablesError(
-                f"rows outside the cells of {name!r} were not counted, and the plan's domain "
-                f"does not have these cells. The unit of privacy ({plan.unit}) does not "
-                "protect whether a row is counted. Count again with the plan."
+                f"the tables leave out rows outside the cells of {name!r}, and the plan's "
+                "domain does not have this attribute with these cells. The unit of privacy "
+                f"({plan.unit}) does not protect whether a row is counted. "
+                "Count again with the plan."
             )
 
 

@@ -45,13 +45,13 @@ def check_unit_is_measurable(unit: Unit) -> None:
     if isinstance(unit, ReplaceOne):
         if unit.within:
             raise BudgetError(
-                f"OpenDP has no metric for the unit of privacy ({unit}): a replaced row may "
-                "change all its values there. Design the plan for fp.ReplaceOne()."
+                f"OpenDP has no metric for the unit of privacy ({unit}): in OpenDP, a "
+                "replaced row may change all its values. Design the plan for fp.ReplaceOne()."
             )
     elif not allows_any_rows(unit):
         raise BudgetError(
-            f"OpenDP has no metric for the unit of privacy ({unit}): it counts rows, whichever "
-            "cells they are in. Use symmetric_distance() and design the plan for "
+            f"OpenDP has no metric for the unit of privacy ({unit}): its distances count "
+            "rows, whichever cells they are in. Use symmetric_distance() and design the plan for "
             f"fp.AddRemove(records={unit.records})."
         )
 
@@ -134,11 +134,11 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
 
     Its metric is symmetric_distance(), where d_in is the number of rows added to or removed from
-    the one histogram that the tables are marginals of, also where tables hold the shares of rows
-    that measures divide. For plans of `fp.ReplaceOne()` it is change_one_distance(), where d_in is
-    the number of rows of this histogram that are replaced by others. Tables may be refused for
-    not holding whole rows; neighbours of such tables do not hold whole rows either. OpenDP's
-    feature "honest-but-curious" must be switched on before.
+    the one histogram that the tables are marginals of. With measures, the tables hold shares of
+    rows, and d_in still counts whole rows. For plans of `fp.ReplaceOne()` it is
+    change_one_distance(), where d_in is the number of rows of this histogram that are replaced by
+    others. Tables may be refused for not holding whole rows; neighbours of such tables do not hold
+    whole rows either. OpenDP's feature "honest-but-curious" must be switched on first.
 
     Args:
         plan: The plan, from `fitplug.design`.

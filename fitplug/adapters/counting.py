@@ -46,7 +46,7 @@ def count(
     anything that rows hold.
 
     Args:
-        source: What the data are: a `Source`, or its path.
+        source: The rows: a `Source`, or its path.
         plan: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
         client: A dask.distributed Client whose workers see the files under the same paths and have
             the code of this process, which is checked; None counts on threads of this process. A
@@ -59,7 +59,7 @@ def count(
             from a source with `person`; a plan has its own. At most `records` rows of each person
             are counted; with `distinct` at most one in each cell over all attributes that are
             counted; with `once_per` at most one in each cell of that attribute; one for
-            `ReplaceOne`, which may name no `within`. `tables.unit` is this limit.
+            `ReplaceOne`, which may not have `within`. `tables.unit` is this limit.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.
@@ -68,15 +68,15 @@ def count(
         Tables of int64 arrays, one for each attribute set, axes in the domain's order.
 
     Raises:
-        TypeError: The plan is something else.
+        TypeError: The plan has the wrong type.
         ImportError: Dask or another library is not installed; the message says how to install it.
-        DataError: Files are missing, damaged, found twice (also by links), of another schema than
-            the domain, or change meanwhile.
+        DataError: Files are missing, damaged, found twice (even through links), do not fit the
+            domain, or change during the count.
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
         BudgetError: The unit of privacy is missing, or differs from the plan's, or counting cannot
             enforce it.
-        FitplugError: The workers of `client` fail or have other code than this process.
+        FitplugError: The workers of `client` fail or run different code from this process.
     """
     check_type("plan", plan, (Plan, Workload, tuple), "fitplug.count(source, plan)")
     source = read_source(source)

@@ -67,8 +67,8 @@ def release(
             are counted first.
         folder: The release folder: a path, which the client and all workers share, or a URL of a
             store. None for a release in memory.
-        ledger: The ledger that is charged rho, once, before any noise is drawn. It keeps with the
-            charge what the plan costs each cell.
+        ledger: The ledger that is charged rho, once, before any noise is drawn. With the charge it
+            records the plan's cost in each cell.
         key: The name of the release in the ledger. Without a key, each call in memory is a new
             release, and the plan, its cost and the folder identify a release into a folder.
         client: A dask.distributed Client that counts, draws and writes; None for this process.
@@ -84,14 +84,14 @@ def release(
             release is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target names none.
-        display: Whether the folder also has display tables, of consistent nonnegative numbers, or
-            the known totals that they keep, as for `Release.integers`.
+        display: True for display tables in the folder, of consistent nonnegative numbers. Or the
+            known totals that they keep, as for `Release.integers`.
         about: What only the publisher knows, for the folder's review.
         key_file: The file of the secret of a release in parts, which is created if missing, and
             removed when the release is published. It must not lie next to the folder. By default
             it is in the account of this user, so only this user can finish the release, on this
             machine.
-        folder_options: How the store of the folder's URL is reached, such as credentials.
+        folder_options: Options to reach the store of the folder's URL, such as credentials.
         progress: True shows a percentage on stderr; a callable receives (done, all) of each step.
             These numbers may be exact counts of rows, so show their ratio only.
 

@@ -122,15 +122,15 @@ def begin_series(
     Args:
         plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
         folder: The folder of the series, a new or empty one.
-        ledger: The ledger that is charged, and that later keeps what is drawn.
+        ledger: The ledger that is charged, and that later records which periods are drawn.
         key: The name of the series in the ledger.
         periods: The attribute whose cells are the periods; None if the plan has only one.
         what: The text that the ledger keeps with the charge.
         confidence: The confidence of the tables' intervals for groups whose target names none.
-        display: Whether each period gets display tables too, which keep the numbers of the display
-            tables before it.
+        display: Whether each period gets display tables too, which keep the numbers of earlier
+            display tables.
         key_file: The file for the key of the exact counts, which are kept encrypted next to the
-            folder; a new file in another folder than these. If left out, it is a file in your
+            folder; a new file in a different folder from both. If left out, it is a file in your
             account, `Series.key_file`. Back it up separately from the counts: without it no later
             period can be drawn. It is removed after the last period.
 

@@ -33,7 +33,8 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
         columns: The rows.
 
     Raises:
-        DataError: If it is something else, or a name is not a string. The message names types only.
+        DataError: If it has the wrong type, or a name is not a string. The message
+            names types only.
     """
     if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
         raise DataError("a LazyFrame has no rows yet. Pass the result of its collect().")

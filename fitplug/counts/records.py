@@ -285,7 +285,7 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
         Whether each row passes all filters, shape (rows,).
 
     Raises:
-        DataError: If the values of a column have another type than its filter.
+        DataError: If the values of a column do not have the type of its filter.
     """
     inside = np.ones(rows, dtype=bool)
     for name, attribute in filters.items():
@@ -338,7 +338,7 @@ def encode_records(
         where: The values of the rows to count, by column.
 
     Raises:
-        DataError: If a column is missing, or its values have another type or number.
+        DataError: If a column is missing, or its values have the wrong type or length.
         DomainError: If the weights or filters are not valid.
     """
     filters = make_filters(where)

@@ -59,7 +59,7 @@ def check_request(
         The limit on the rows per person that the count enforces; None if it counts all rows.
 
     Raises:
-        BudgetError: The plan has another unit than the given one, nothing limits the rows per
+        BudgetError: The plan's unit differs from the given one, nothing limits the rows per
             person, no count can enforce the unit, or a plan with coverage is combined with persons.
         DomainError: A column of weights or persons is also used for something else, or the count
             cannot limit rows per person in each cell that the unit names.
@@ -123,7 +123,7 @@ def _find_limit(
         person: The columns that identify persons.
 
     Raises:
-        BudgetError: The plan has another unit than the given one, nothing limits the rows per
+        BudgetError: The plan's unit differs from the given one, nothing limits the rows per
             person, or no count can enforce the unit.
     """
     if planned is not None and unit not in (None, planned):
@@ -159,7 +159,7 @@ def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute
     if limit.distinct and measures:
         raise DomainError(
             f"rows with the measure {measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Use records alone, or once_per."
+            "distinct=True does not work. Leave it out, or use once_per instead."
         )
     if limit.once_per is not None and limit.once_per not in attributes:
         raise DomainError(

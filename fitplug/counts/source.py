@@ -24,7 +24,7 @@ class DeltaTable:
         fp.count(fp.DeltaTable("lake/people", version=12), plan)
 
     The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
-    a table that needs other features of readers is refused. `fp.count` also takes a
+    a table that needs another reader feature is refused. `fp.count` also takes a
     `deltalake.DeltaTable`, in its loaded version; `storage_options` give access to its files.
 
     Args:
@@ -47,9 +47,9 @@ class IcebergTable:
         fp.count(fp.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
 
     The package `pyiceberg` reads the manifests. Position deletes, deletion vectors and renamed
-    columns are respected. A table that needs other features of readers, such as equality deletes,
-    is refused. A Table of pyiceberg, as its catalogs load them, and a scan of one that has no
-    filter, may be counted as they are; their files are reached with `storage_options`.
+    columns are respected. A table that needs another reader feature, such as equality deletes, is
+    refused. `fp.count` also takes a Table that a pyiceberg catalog loads, or a scan of it without
+    a filter; `storage_options` give access to its files.
 
     Args:
         path: The file of the table's metadata, `....metadata.json`, or its URL. The folder of a
@@ -68,7 +68,7 @@ class IcebergTable:
 
 @dataclass(frozen=True, repr=False)
 class DatabaseTable:
-    """A table of a database. Ibis connects to the database, and the database counts the rows.
+    """A database table. Ibis connects to the database, and the database counts the rows.
 
         fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
 
@@ -119,20 +119,20 @@ class Source:
             with other values are not read) or neither.
         weight: A column of integers, the number of people that each row stands for. Null and
             numbers below 0 count as 0, and numbers above 2^40 as 2^40, because no value of a row
-            may cause an error. One person more adds 1 to one row, so rho is the same as for single
+            may cause an error. One more person adds 1 to one row, so rho is the same as for single
             rows. Do not use a survey's sampling weights. Not together with `person`.
         person: The column that identifies persons, or the columns that do so together, such as
             `["household", "line"]`. No more rows of each person are counted than the unit of
-            privacy allows; a keyed hash chooses them. Rows without an identifier, or a part of it,
-            are left out.
-        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin";
-            also text with an offset, such as "2020-12-31T23:30Z". Without `zone`, such text counts
-            on the day that it shows, and columns of times with a zone are refused.
+            privacy allows; a keyed hash chooses them. Rows that lack the identifier, or a part of
+            it, are left out.
+        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin". It
+            applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
+            text counts on the day that it shows, and columns of times with a zone are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.
         columns: {attribute: column}: the columns of attributes that have another name in the data.
-        storage_options: How the stores of URLs are reached, such as credentials; they go
-            to the workers, and into no repr, message or name of a task.
+        storage_options: Options to reach the stores of URLs, such as credentials. They are
+            sent to the workers, and never appear in a repr, message or task name.
 
     Raises:
         InputError: The path is invalid, or `weight` is given with `person`.
@@ -272,11 +272,11 @@ class Preview:
         rows: The rows of all files to read. They are exact and so CONFIDENTIAL; None where the
             files do not say (CSV, Arrow streams).
         tasks: The number of partitions of the rows, each counted by one task.
-        threads: The number of threads that the tasks are for.
+        threads: The number of threads that will run the tasks.
         cells: The number of cells of all tables that are counted jointly.
         memory: Roughly the most bytes that one process will use.
         left_out: How many more files lie in folders whose rows do not pass the filters.
-        rows_are: A sentence that says how rows are understood.
+        rows_are: A sentence that says how rows are counted.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
             without checksums, in which damage may not be noticed.
         counts: If each row counts once, the columns that, by their names and types, may hold the

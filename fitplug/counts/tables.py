@@ -45,7 +45,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             this allows. `distinct` means different cells over all attributes of these tables, and
             `once_per` also limits the rows in the cell of other values. None if it kept all rows.
         person: The column, or columns, that identified persons, if any did.
-        rows: How rows were understood, in words, if they were weighted or filtered. Public.
+        rows: How rows were weighted or filtered, in words. Public.
         outside: The numbers of rows in no table, which plans with coverage need; None if they
             were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
@@ -61,7 +61,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         domain: The domain of the counts.
         unit: The unit of privacy that the count enforced, or None.
         person: The column, or tuple of columns, that identified persons, or None.
-        rows: How rows were understood, or None.
+        rows: How rows were weighted or filtered, or None.
         outside: The numbers of rows in no table, or None.
     """
 
@@ -138,7 +138,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         `unit`, `person` and `rows`.
 
         Tables that were written and read back, copied or pickled keep the seal. A new count has
-        another one, even of the same rows. The seal may be published: it is SHA-256 over 32
+        a different seal, even of the same rows. The seal may be published: it is SHA-256 over 32
         random bytes that stay secret, so it reveals nothing about the counts.
         """
         description = {
@@ -172,19 +172,18 @@ class Tables(Mapping[AttributeSet, Counts]):
             domain: The domain of the counts.
             columns: The values (n,) of each attribute: a mapping, a data frame of Polars or pandas,
                 or a table of Arrow. Nulls, categories and nullable integers of these libraries are
-                understood. Other objects are refused, as they may be rows, which no error may show.
+                understood. Other objects are refused and not shown, because they may be rows.
             tables: The attribute sets to count, for instance `plan.tables`.
             weights: How many times each row counts, integers (n,) or the name of
                 their column, if rows are aggregates. Do not give the sampling weights of a survey:
                 there a row is one person, who would count many times.
-            where: The value, or the values, by the name of a column, which need not be an
-                attribute. Only rows with one of the values in each of these columns are counted;
-                null never matches.
+            where: {column: value, or values}; the columns need not be attributes. Only rows with
+                one of the values in each of these columns are counted; null never matches.
 
         Raises:
-            DataError: If a column is missing, or its values have another type or number.
+            DataError: If a column is missing, or its values have the wrong type or length.
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
-            TablesError: If the rows count more than 2**53 times.
+            TablesError: If the rows and weights add up to more than 2**53.
 
         Example:
             >>> rows = {"sex": ["1", "2", "2"], "age": [0, 3, 9]}
@@ -227,7 +226,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             rows: How rows were weighted and filtered, in words, as for `Tables`.
 
         Raises:
-            TablesError: If the rows count more than 2**53 times.
+            TablesError: If the rows and weights add up to more than 2**53.
 
         Example:
             >>> codes = {"sex": np.array([0, 1, 1])}
@@ -244,8 +243,8 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Checked before integers are added up, in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the rows count more than 2**53 times, and integers would overflow. "
-                "Count fewer rows."
+                "the rows and weights add up to more than 2**53, and integers would "
+                "overflow. Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}
         n = int(inside.sum())

@@ -84,8 +84,8 @@ class Dates(Attribute):
             United States; "d/m/y" if it is February 1; None if it is outside.
 
     Raises:
-        DomainError: If there is no such day or format, no day between the ends, if they cut a
-            period apart, or if `other` names a period.
+        DomainError: If a day or the format is not valid, the last day is before the first, an end
+            lies within a period, or `other` names a period.
     """
 
     first: datetime.date

@@ -88,7 +88,7 @@ def find_day(value: Any) -> int | None:
         Days since 1970-01-01; None for a year outside Python's calendar.
 
     Raises:
-        TypeError: The value is something else, or its day depends on a zone.
+        TypeError: The value has the wrong type, or its day depends on a zone.
     """
     if isinstance(value, np.datetime64):
         unit, step = np.datetime_data(value.dtype)

@@ -225,7 +225,7 @@ class Hierarchy(Categories):
         return cls.from_columns({level: attribute._value_array}, attribute.other)
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
-        """Make the tree that has one level more, whose nodes are regions.
+        """Make a tree with one more level, whose nodes are regions.
 
         Each region consists of complete nodes of every finer level, and lies within one node of
         every coarser level. Cells move so that the leaves of a region stand together.

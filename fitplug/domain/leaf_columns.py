@@ -77,7 +77,7 @@ def name_columns(columns: Any) -> dict[Any, Any]:
     """Return the columns of a mapping, a frame of pandas or Polars or an Arrow table, by name.
 
     Raises:
-        DomainError: If it is something else.
+        DomainError: If it has the wrong type.
     """
     if isinstance(columns, Mapping):
         return dict(columns)

@@ -52,9 +52,9 @@ class Measure(Attribute):
     the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. No margin of
     error covers the effect of clamping and rounding.
 
-    Queries ask for a measure as "sum", in its own units, or sum it out: as "total", or by not
-    naming it, which counts rows. Bounds that are dates make the days since 1970-01-01 the
-    values, and days the units.
+    With "sum", a query asks for the sum of the values, in the measure's units. With "total", or
+    without naming the measure, it counts rows. If the bounds are dates, the values are days
+    since 1970-01-01, and `unit` is a number of days.
 
     Args:
         low: The least value: a number, or a date or its text, "2020-12-31".
@@ -62,7 +62,7 @@ class Measure(Attribute):
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
         other: Label of one more cell, which takes the rows whose value is null or no number.
-            They count nothing in "sum", and one in "total"; "count" counts the rows that have
+            They add nothing to "sum" and one to "total"; "count" counts the rows that have
             a value. Without it such rows are outside.
 
     Raises:

@@ -178,17 +178,17 @@ class Evaluation:
 
     @property
     def lower_bound(self) -> float:
-        """The certified least Delta of any mechanism with Gaussian noise that meets the targets."""
+        """The certified lower bound on Delta, for any Gaussian noise that meets the targets."""
         return self.plan.lower_bound
 
     @property
     def rho_lower_bound(self) -> float:
-        """The certified least rho of any mechanism with Gaussian noise that meets the targets."""
+        """The certified lower bound on rho, for any Gaussian noise that meets the targets."""
         return self.plan.rho_lower_bound
 
     @property
     def ratio(self) -> float:
-        """How many times as accurate the best mechanism is, at equal rho, in standard deviations.
+        """The strategy's standard deviations over the best possible ones, at equal rho.
 
         It is Delta over its certified lower bound; its square is the ratio of rho.
         """

@@ -39,9 +39,10 @@ def evaluate(
 
         Delta = max_v |A v| * max_j sqrt(w_j (A'A)^+ w_j' / c_j)
 
-    (docs/theory/dual.md). No mechanism with Gaussian noise has less than `Plan.lower_bound`. The
-    variances and the cost of the strategy are computed in floating point, with singular values of
-    A; the bound is certified. Under `fp.ReplaceOne` the public totals are known exactly.
+    (docs/theory/dual.md). No mechanism with Gaussian noise has a lower cost than
+    `Plan.lower_bound`. The variances and the cost of the strategy are computed in floating point,
+    with singular values of A; the bound is certified. Under `fp.ReplaceOne` the public totals are
+    known exactly.
 
     Args:
         workload: The queries and their targets.
@@ -50,16 +51,16 @@ def evaluate(
             order: the cells of the last attribute follow one another. `workload.matrix()` has the
             same columns.
         unit: `fp.AddRemove(records=...)` or `fp.ReplaceOne(...)`.
-        plan: A plan for the same workload and unit, so that it is not designed again. If it meets
-            scaled targets, the strategy is evaluated at these.
+        plan: A plan for the same workload and unit, so that it is not designed again. If the plan
+            meets scaled targets, the strategy is evaluated at the scaled targets.
 
     Returns:
         The evaluation.
 
     Raises:
-        TypeError: The workload, the strategy or the plan is something else.
+        TypeError: The workload, the strategy or the plan has the wrong type.
         WorkloadError: The strategy has different cells from the workload, does not answer a query,
-            is too large, or the unit is neither of the two.
+            is too large, or the unit is not supported.
         DesignError: No plan can be certified.
 
     Example:
@@ -133,8 +134,8 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         name, at = _locate_query(workload, first)
         raise WorkloadError(
             f"the strategy cannot answer {int(unanswered.sum()):,} of {len(W):,} queries, for "
-            f"example query {list(at)} of group {name!r}, which is not a combination of its rows. "
-            "Add rows."
+            f"example query {list(at)} of group {name!r}, which is not a combination of the "
+            "strategy's rows. Add rows."
         )
     return np.asarray(np.square(coordinates / singular[known]).sum(axis=1))
 

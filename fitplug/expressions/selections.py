@@ -4,7 +4,7 @@ A selection names people, not rows: it has conditions on attributes, and each co
 the attribute's cells. The rows of the group are added and subtracted so that they count exactly
 these people; if they cannot, the selection is refused. It does not matter which rows are used,
 because all estimates come from one reconstruction and depend only on who is counted
-(docs/theory/post-processing.md). Values are ordered as in the domain, also those of categories. A
+(docs/theory/post-processing.md). Values, including categories, are ordered as in the domain. A
 node of a hierarchy stands for all leaves in it.
 
 There are two exceptions, because some rows do not describe people. If an attribute has only one

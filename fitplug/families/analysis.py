@@ -218,7 +218,7 @@ def _build_persons(
         elif name and unit.distinct:
             raise WorkloadError(
                 "fitplug cannot design hierarchies of this size for the unit of privacy "
-                f"{unit}. Use AddRemove with once_per, or with records alone."
+                f"{unit}. Leave distinct out, or use once_per instead."
             )
     if not tree:
         return _check_size(persons)
@@ -238,7 +238,7 @@ def _check_measures(workload: Workload, unit: Unit) -> None:
     if measures and isinstance(unit, AddRemove) and unit.distinct:
         raise WorkloadError(
             f"rows with the measure {measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Use records alone, or once_per."
+            "distinct=True does not work. Leave it out, or use once_per instead."
         )
 
 

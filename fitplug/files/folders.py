@@ -163,7 +163,7 @@ def replace_file(
     """Write a file next to its destination, and move it there if the block succeeds.
 
     The content is on the disk before the file is moved. A reader sees the former file or the new
-    one, never a part of either, also if the process is killed.
+    one, never a part of either, even if the process is killed.
 
     Args:
         path: Where the file goes; a file that is there is replaced.

@@ -183,8 +183,8 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"sigma = {noise.noise_std:.6g} is over budget: so little noise, or more than a "
-            f"million charges, leave rho = {format_down(floor_written(left))} in the ledger "
+            f"sigma = {noise.noise_std:.6g} is over budget: with so little noise, or after a "
+            f"million charges, only rho = {format_down(floor_written(left))} is left in the ledger "
             f"{file.path}, whose budget is in epsilon and delta. Nothing was charged. Use a ledger "
             "in rho, or one with any_noise=True.",
             requested=ceil_written(amount),

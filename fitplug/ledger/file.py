@@ -313,7 +313,7 @@ def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
     if unit is None:
         if domain is not None:
             raise BudgetError(
-                "domain needs a unit: it defines the cells of the unit. Give unit too."
+                "domain defines the cells of a unit, and unit is missing. Give unit too."
             )
         return None
     return BoundUnit(unit) if domain is None else BoundUnit.bind(unit, domain)

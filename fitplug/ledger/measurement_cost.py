@@ -79,6 +79,6 @@ def _convert_distance(d_in: Any) -> Any:
             given = repr(number) if number is not None else f"of type {type(distance).__name__}"
             raise InputError(
                 f"d_in is {given}. Pass the distance that one person's rows can cause, as a finite "
-                "number, or as a tuple where the metric has several."
+                "number, or as a tuple if the metric's distances have several numbers."
             )
     return numbers if type(d_in) is tuple else numbers[0]

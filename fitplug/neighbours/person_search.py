@@ -29,7 +29,7 @@ from fitplug.neighbours.persons import RecordProducts, RecordSets
 from fitplug.numeric import BoolArray, IntArray, find_largest_entry
 
 MOST_WORK = 400_000_000
-"""About the most sums of a search: some seconds."""
+"""About the most sums of a search: a few seconds."""
 
 _CONFIRMING = 2
 """The factor on the most sums for the proof of a claimed bound."""

@@ -190,7 +190,7 @@ def check_request(
         BudgetError: A number is out of range, or rule 1 of this module is broken.
         DomainError: The unit names an attribute that the domain does not have.
         InputError: `unit`, `refine`, `coverage`, `progress` or `solver` is of the wrong kind.
-        TypeError: The workload is something else.
+        TypeError: The workload has the wrong type.
     """
     check_type("workload", workload, Workload, "fitplug.design(workload)")
     budget = _read_budget(rho, epsilon, delta)

@@ -54,8 +54,8 @@ def design(
 ) -> Plan:
     """Find the mechanism of least privacy cost that meets every target (the paper's Problem 1).
 
-    With a budget, all targets are scaled by the least common factor for which the mechanism costs
-    no more than the budget (Problem 2); see `Plan.scale`.
+    With a budget, all targets are scaled by one factor, the least for which the mechanism costs no
+    more than the budget (Problem 2); see `Plan.scale`.
 
     `cell_budgets`, `total_error_weight` and `solver="sm2"` need the optimum over all cells that
     queries distinguish; the first two may also be given for one large tree. A workload that is too
@@ -72,11 +72,11 @@ def design(
             same with and without `periods`, up to rounding. It needs the optimum over all cells
             that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
-            Python prints. It excludes epsilon and delta.
-        epsilon: A budget at `delta`, on the exact curve that `Plan.epsilon` reads.
+            Python prints. Not together with epsilon and delta.
+        epsilon: A budget in epsilon at `delta`, on the exact curve of `Plan.epsilon`.
         delta: The delta of `epsilon`, given with it.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
-            broadcasts to the domain's shape. All targets are scaled by the least common factor
+            broadcasts to the domain's shape. All targets are scaled by one factor, the least
             that keeps the profile within these budgets, and within rho too, if it is given. With
             the unused budget of another plan, both releases together cost no more than that plan.
         total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the design
@@ -105,7 +105,7 @@ def design(
         The plan, whose targets hold for the integer mechanism that will run.
 
     Raises:
-        TypeError: The workload is something else.
+        TypeError: The workload has the wrong type.
         InputError: Another argument has the wrong type.
         WorkloadError: The workload is too large, or its rank cannot be decided.
         BudgetError: A budget, a weight, the tolerance or the iterations are out of range.

@@ -177,8 +177,8 @@ class Plan(PlanRecord):
         """Plot the targets, the accuracy and the price of each group.
 
         Targets are shown as standard deviations, after multiplication by `scale`. The price is the
-        group's share of rho; see `fitplug.plan.price_groups`. Of many groups, only the most
-        expensive are plotted.
+        group's share of rho; see `fitplug.plan.price_groups`. If there are many groups, only
+        the most expensive are plotted.
 
         Returns:
             A figure of matplotlib.

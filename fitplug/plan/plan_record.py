@@ -134,9 +134,9 @@ class PlanRecord:
     def rho(self) -> float:
         """rho of zCDP for one person in the unit of privacy: `rho_exact`, rounded up.
 
-        The sensitivity is rounded up before, as in OpenDP's privacy map. A ledger may be charged
+        The sensitivity is rounded up first, as in OpenDP's privacy map. A ledger may be charged
         the decimal that Python prints for rho. So that this decimal also covers the costs per cell,
-        rho is the next float where needed.
+        rho is rounded up to the next float where needed.
         """
         bound = self.strategy.upper_rho(self.noise_std)
         read = read_exact_number(bound)  # None is infinity
@@ -267,7 +267,7 @@ class PlanRecord:
         Returns:
             An array that broadcasts to the domain's shape. An attribute whose cells all cost the
             same, by symmetry or because no query uses it, has one cell here; in a domain of more
-            than 64 attributes, the most axes of an array, it has no axis. The maximum is
+            than 64 attributes, the most axes that an array can have, it has no axis. The maximum is
             privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
             this maximum.
         """

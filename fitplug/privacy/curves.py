@@ -120,10 +120,10 @@ class DiscreteNoise:
 
     @cached_property
     def loss(self) -> CurveLoss:
-        """The loss of the curve for this noise.
+        """How much worse the curve is than that of continuous Gaussian noise.
 
-        The stretch is sigma^2 / (sigma^2 - s^2) with the least s for which R of k answers is at
-        most exp(1e-18): s is 1.5 for one answer and 2.0 for 10^15.
+        Its stretch is sigma^2 / (sigma^2 - s^2), with the least s for which the R of Theorem 4
+        (docs/theory/privacy.md) is at most exp(1e-18): 1.5 for one answer, 2.0 for 10^15.
         """
         # (1 + eta) / (1 - eta) is below exp(2.1 eta), and eta below 2.01 q: (Z10).
         log_q = math.log(_LOG_RATIO / 4.3) - math.log(self.answers)

@@ -28,8 +28,8 @@ class CoverageRow:
     Attributes:
         attribute: The attribute whose value is outside the domain; None for any attribute.
         rows: The number of rows. Noise may make it negative.
-        share: Their share of all rows, in tables or not; None if no group adds up to the number
-            of rows in the tables.
+        share: The share of these rows among all rows, in tables or not; None if no group adds up to
+            the number of rows in the tables.
     """
 
     attribute: str | None

@@ -57,8 +57,8 @@ class Display:
         resolutions: The resolutions of the workload.
         limits: The limits of the counts in blocks.
         finest: The finest tables; one of all cells if `known` is not None.
-        is_consistent: Whether all tables are of one histogram. If not, some tables with attributes
-            in common may differ in their totals; all have the same number of rows.
+        is_consistent: Whether all tables come from one histogram. If not, some tables with
+            attributes in common may differ in their totals; all have the same number of rows.
         known: The known sums, for a release that is small; None for a large one.
     """
 
@@ -113,7 +113,7 @@ class Display:
             return solved.to_histogram(integers=self.method == "integers")
         except NoSolutionError:
             raise WorkloadError(
-                f"no rounded counts have the totals {dict(self.totals)}. Give fewer totals."
+                f"no rounded counts match the totals {dict(self.totals)}. Give fewer totals."
             ) from None
 
     def _add_begins(
@@ -269,7 +269,9 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     fractional = any((np.isfinite(v) & (v != np.rint(v))).any() for one in limits
                      for v in (one.lower, one.upper))  # fmt: skip
     if method == "integers" and fractional:
-        raise WorkloadError(f"no integer counts have the totals {dict(totals)}. Give fewer totals.")
+        raise WorkloadError(
+            f"no integer counts match the totals {dict(totals)}. Give fewer totals."
+        )
     try:
         finest, is_consistent = list_finest(resolutions)
     except NoEstimatesError:
@@ -277,6 +279,6 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
             f"to adjust together (at most {MOST_ENTRIES:,} answers times cells), and some answers "
             "are not sums of a group's answers. Show the unbiased estimates, or add a group that "
-            "lists the finest counts; with a measure, also one that lists their sums."
+            "lists the finest counts; with a measure, also a group that lists its sums."
         ) from None
     return Display(*arguments, finest, is_consistent, None)

@@ -110,7 +110,7 @@ def write_display(
         The content of the manifest, which is durable.
 
     Raises:
-        WorkloadError: No display tables have the totals.
+        WorkloadError: No display tables match the totals.
         OSError: A file cannot be written.
         ImportError: pyarrow is not installed.
     """

@@ -78,7 +78,7 @@ class DisplayTables:
 
     @property
     def consistent(self) -> bool:
-        """Whether all tables are of one histogram.
+        """Whether all tables come from one histogram.
 
         If not, tables of different attributes may differ in the counts that they have in common.
         """
@@ -88,8 +88,8 @@ class DisplayTables:
     def histogram(self) -> AnyArray:
         """The histogram of all tables, with an axis for each attribute of the workload.
 
-        Cells that no query distinguishes share one count, or the histogram is one of several that
-        fit the tables.
+        The tables may not determine it: then cells that no query distinguishes share one count, or
+        this is one of several histograms that fit the tables.
 
         Raises:
             WorkloadError: The tables are added up from several finest tables.
@@ -113,10 +113,10 @@ class DisplayTables:
     ) -> tuple[AnyArray, AnyArray]:
         """Compute intervals for the exact answers of a group.
 
-        They are those of the unbiased estimates (`Release.interval`), cut to what the totals allow
-        and to nonnegative numbers, and to integers if the counts are. They contain the exact
-        answers wherever the release's intervals do, if the totals are right. A displayed number may
-        lie outside its interval.
+        They are those of the unbiased estimates (`Release.interval`), limited to nonnegative
+        numbers that the totals allow, and to integers if the counts are integers. They contain the
+        exact answers wherever the release's intervals do, if the totals are right. A displayed
+        number may lie outside its interval.
 
         Args:
             name: The group.

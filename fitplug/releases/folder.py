@@ -98,7 +98,7 @@ def write_folder(
         display: The display tables to write; None for none.
 
     Raises:
-        WorkloadError: No display tables have the totals.
+        WorkloadError: No display tables match the totals.
         InputError: The folder is not empty, or is in a store that cannot hold a release.
         ImportError: pyarrow is not installed.
         OSError: The folder cannot be written.
@@ -183,7 +183,7 @@ def complete_folder(
         files: What the caller adds to the folder.
 
     Raises:
-        WorkloadError: No display tables have the totals.
+        WorkloadError: No display tables match the totals.
         InputError: Parts of the tables are missing, or the folder has other answers.
         OSError: The folder cannot be written.
     """

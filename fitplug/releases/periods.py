@@ -206,7 +206,7 @@ def join_periods(
         described: Further fields of the release, by the names of the attributes of `NoisyAnswers`.
 
     Raises:
-        InputError: A period has another number of answers than the plan draws in it.
+        InputError: The number of answers in a period differs from the plan's.
     """
     dates = date_answers(plan.strategy, periods)
     answers = np.zeros(plan.strategy.size, dtype=np.int64)

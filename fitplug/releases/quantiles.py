@@ -168,7 +168,7 @@ class _CumulativeCounts:
         outer = within.get(name, [(0, get_codec(self._attribute).value_count)])
         if len(outer) > 1:
             raise WorkloadError(
-                f"Quantiles of {name!r} need one range of values. Leave out none within it."
+                f"Quantiles of {name!r} need one unbroken range of values. Select all values in it."
             )
         ((self._first, stop),) = outer
         self._reader, self._asked, self._within = reader, asked, within

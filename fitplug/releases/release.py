@@ -86,7 +86,7 @@ class Release(ReleaseTables):
     def estimate_each(self, asked: Iterable[CombinationLike]) -> Iterator[EstimatedNumber]:
         """Estimate any number of combinations one after another, without their covariance.
 
-        Some thousands of combinations are in memory at a time. A ratio whose denominator is too
+        A few thousand combinations are in memory at a time. A ratio whose denominator is too
         near to zero has the value and the standard deviation nan.
 
         Args:
@@ -137,27 +137,27 @@ class Release(ReleaseTables):
     ) -> Quantile | list[Quantile]:
         """Estimate quantiles of an ordered attribute, such as the median age.
 
-        For a median that is known to about r rows either way, ask for the prefixes with std r.
+        To know a median to within about r rows, ask for the prefixes with std r.
 
         Example:
             >>> release.quantile("pyramid[SEX = 1]", 0.5)  # doctest: +SKIP
             Quantile(0.5: 38, 95% interval 37 to 39)
 
         Args:
-            asked: The counts, a sum as in `estimate`. Their groups must have a row for each value
-                of the attribute, or for all values up to each.
+            asked: The counts: an expression for a sum, as in `estimate`. Its groups must have a row
+                for each value of the attribute, or for all values up to each.
             q: The quantile, between 0 and 1, or several.
             of: The attribute. By default the only ordered attribute that the counts list.
             confidence: The probability that an interval covers the exact quantile.
             simultaneous: Whether all intervals of the call cover at once with this probability.
 
         Returns:
-            A Quantile for each q. Its interval covers the exact quantile of the rows that were
-            counted with at least the confidence, also where values repeat or rows are few.
+            A Quantile for each q. With at least the given confidence, its interval covers the exact
+            quantile of the counted rows, even where values repeat or rows are few.
 
         Raises:
             WorkloadError: A quantile or the confidence is out of range, the expression is a ratio,
-                or it lists no ordered attribute, or several and `of` names none.
+                it lists no ordered attribute, or it lists several and `of` is missing.
         """
         several = [q] if isinstance(q, (int, float)) else list(q)
         found = estimate_quantiles(
@@ -292,8 +292,8 @@ class Release(ReleaseTables):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: No nonnegative counts have the totals, or a large release has no group
-                that lists the finest counts or cannot keep a total.
+            WorkloadError: No nonnegative counts match the totals. Or a large release cannot keep
+                a total, or lacks a group that lists the finest counts.
 
         Example:
             >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())
@@ -302,7 +302,7 @@ class Release(ReleaseTables):
         return make_display(self, "nonnegative", totals)
 
     def integers(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables as `nonnegative` does, of integers; all sums still agree.
+        """Make display tables of integers, otherwise as `nonnegative` does; all sums still agree.
 
         Args:
             totals: As in `nonnegative`, integers.

@@ -72,8 +72,8 @@ class ReleaseTables(NoisyAnswers):
     def iter_tables(self, name: str) -> Iterator[ArrowTable]:
         """Read the table of a group part by part.
 
-        Of a release in parts these are the tables of its folder, of about a million rows each. Any
-        other release has one part, the table of `to_arrow`.
+        For a release in parts, these are the tables of its folder, of about a million rows each.
+        Any other release has one part, the table of `to_arrow`.
 
         Args:
             name: The group.

@@ -58,7 +58,7 @@ def review(
         Dicts, lists, texts and numbers only, ready for YAML or JSON.
 
     Raises:
-        TypeError: The release is something else.
+        TypeError: The release has the wrong type.
         BudgetError: delta or the limit do not fit the release.
         LedgerError: The ledger cannot be read.
 

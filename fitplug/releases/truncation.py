@@ -42,7 +42,7 @@ class TruncationLoss:
         whole: The number of rows in the second release.
         kept_unit: The limit of the first release on the rows per person.
         whole_unit: The higher limit of the second release.
-        apart: The attributes by which only one of the two releases leaves out rows outside the
+        apart: The attributes for which only one of the two releases leaves out rows outside the
             domain. If there are any, those rows are in the difference too.
     """
 
@@ -94,7 +94,7 @@ def estimate_truncation(
         lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
 
     Rows beyond the second limit are in neither release, unless the second release counted every
-    row. The second release must keep all rows that the first one keeps, also where a unit of
+    row. The second release must keep all rows that the first one keeps, even where a unit of
     privacy requires a person's rows to be in different cells.
 
     Args:

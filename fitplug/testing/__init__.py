@@ -1,4 +1,4 @@
-"""Checks that an extension keeps its contract: the same that fitplug's own tests run.
+"""Checks that an extension keeps its contract: the checks that fitplug's own tests run.
 
 Each check raises AssertionError with what is wrong, so it runs in any test framework:
 

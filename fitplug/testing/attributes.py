@@ -76,7 +76,7 @@ def _check_names(attribute: Attribute) -> None:
     for value in (_UNKNOWN, None, object()):
         require(codec.find_cell(value) is None, f"{type(value).__name__} names a cell")
     runs = codec.label_runs(np.stack([np.arange(size)] * 2, axis=1))
-    require(runs == [*labels], "a run of one cell has another name than the cell")
+    require(runs == [*labels], "the name of a run of one cell differs from the cell's")
     require(codec.suggest(_UNKNOWN), "an unknown value gets no suggestion")
     require(codec.remedy("them"), "the error for too many cells names no remedy")
 
@@ -189,7 +189,9 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
         ends = codec.codes_of_numbers(np.array(span)).tolist()
         for step in (1, 5, 1000):
             beyond = codec.codes_of_numbers(np.array([span[0] - step, span[1] + step])).tolist()
-            require(beyond == ends, "integers beyond integer_span have other codes than its ends")
+            require(
+                beyond == ends, "integers beyond integer_span do not have the codes of its ends"
+            )
 
 
 def _check_counts(attribute: Attribute, values: Mapping[Any, int | None]) -> None:

@@ -214,7 +214,7 @@ def check_family(
             for a workload or unit that the family does not support.
         case: One of `list_family_cases()`; None for all, of which the family must support at least
             one.
-        solves: Whether to compare with cvxpy, which takes up to some seconds for each case.
+        solves: Whether to compare with cvxpy, which takes up to a few seconds for each case.
 
     Raises:
         AssertionError: A claim of a plan is not true; the message names the case.

@@ -61,7 +61,7 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
         unit: The unit of privacy.
 
     Yields:
-        The cells of each difference, each with the rows that one neighbour has more than the other.
+        The cells of each difference, each with the number of rows by which neighbours differ.
 
     Example:
         >>> next(iter(fitplug.testing.list_neighbours(workload, fp.ReplaceOne())))
@@ -130,7 +130,7 @@ def check_plan(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
     variances and targets with the estimates. `check_bound` checks the optimum.
 
     Args:
-        plan: The plan, over at most some hundred cells.
+        plan: The plan, over at most a few hundred cells.
         neighbours: Lists the differences between neighbours in the plan's unit, each as pairs
             of a cell and a number of rows. By default `list_neighbours`.
 
@@ -245,7 +245,7 @@ def check_bound(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
     """Check that the optimum, by the interior-point solver of cvxpy, lies between bound and cost.
 
     Args:
-        plan: The plan, over at most some dozen cells.
+        plan: The plan, over at most a few dozen cells.
         neighbours: As for `check_plan`.
 
     Raises:

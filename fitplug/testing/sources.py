@@ -1,4 +1,4 @@
-"""The check of a source of rows, and of what counts it: against a plain count in Python."""
+"""The check of a source of rows and of its counting function: against a plain count in Python."""
 
 from __future__ import annotations
 
@@ -308,14 +308,15 @@ def check_source(
     *,
     count: Callable[..., Tables] = count_rows,
 ) -> None:
-    """Check that a source of rows, and what counts it, give the tables of a plain count.
+    """Check that counting a source of rows gives the same tables as a plain count.
 
     Args:
         make_source: `make_source(columns, types)` puts rows where your source reads them, and
             returns what `fitplug.count` takes. `columns` are the values of each column, and None;
             `types` says which type each column has: str, int, float, bool or datetime.date.
         case: One of `list_source_cases()`; None for all of them.
-        count: What counts, with the arguments `(source, wanted, unit=...)` of `fitplug.count`.
+        count: The function that counts, with the arguments `(source, wanted, unit=...)` of
+            `fitplug.count`.
 
     Raises:
         AssertionError: A table differs, or an error quotes a row; the message names the case.

@@ -30,7 +30,7 @@ class LabelledRows:
 
 
 def subsets(named: Mapping[str, Any]) -> LabelledRows:
-    """Ask for sets of values, or weighted sums of their counts, with a label each.
+    """Ask for sets of values, or weighted sums of their counts, each with a label.
 
         fp.subsets({"coast": ["15001", "15009"], "change": {"15001": 1, "15003": -1}})
 

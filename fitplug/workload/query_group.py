@@ -271,7 +271,8 @@ def marginals(
             which `itertools.combinations` lists them, tables of fewer attributes first.
 
     Returns:
-        The tables. Its length is their number, and iterating over it lists their attributes.
+        The groups, as one item. Its `len` is their number, and iterating over it lists the
+        attributes of each.
 
     Raises:
         WorkloadError: An attribute is unknown or named twice, `ways` is invalid, there are

@@ -255,7 +255,7 @@ class BoundUnit:
         elif measures := list_measures(domain, names):
             raise DomainError(
                 f"distinct does not apply with the measure {measures[0]}, because each row is "
-                "divided between two cells. Use records alone, or once_per."
+                "divided between two cells. Leave it out, or use once_per instead."
             )
         return cls(unit, tuple(sorted((name, get_codec(domain[name]).digest) for name in names)))
 

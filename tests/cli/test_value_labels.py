@@ -137,7 +137,10 @@ def test_a_column_has_labels(folder):
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        (TREE | {"label": {"state": "note"}}, "line 3: its node has another label on an earlier"),
+        (
+            TREE | {"label": {"state": "note"}},
+            "line 3: its node has a different label on an earlier",
+        ),
         (TREE | {"label": "names"}, "no column 'names'"),
         (TREE | {"label": {"county": "name"}}, "no level 'county'"),
         (TREE | {"label": 3}, "label must be the name of a column"),

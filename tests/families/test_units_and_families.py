@@ -50,10 +50,10 @@ ELSEWHERE = {
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
 REFUSED = {
-    ("tree", "distinct"): "Use AddRemove with once_per",
-    ("cells apart", "distinct"): "Use AddRemove with once_per",
-    ("tree and dense cells", "distinct"): "Use AddRemove with once_per",
-    ("sums", "distinct"): "Use records alone, or once_per",
+    ("tree", "distinct"): "Leave distinct out, or use once_per",
+    ("cells apart", "distinct"): "Leave distinct out, or use once_per",
+    ("tree and dense cells", "distinct"): "Leave distinct out, or use once_per",
+    ("sums", "distinct"): "Leave it out, or use once_per instead",
 }
 CASES = [case for case in list_family_cases() if case not in REFUSED]
 

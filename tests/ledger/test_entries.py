@@ -133,7 +133,7 @@ def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) ->
     ledger = Ledger(path, epsilon=1.0, delta=1e-9)
     ledger.charge(1e-3, what="much", noise=DiscreteNoise(1e6, 10))
     for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
-        with pytest.raises(OverBudget, match=r"sigma = 2(0)? is over budget: so little noise"):
+        with pytest.raises(OverBudget, match=r"sigma = 2(0)? is over budget: with so little noise"):
             look(0.9 * rho_at(1.0, 1e-9), noise=noise)
     assert len(ledger.entries()) == 1
     any_noise = Ledger(path.with_name("any.db"), epsilon=1.0, delta=1e-9, any_noise=True)

@@ -189,7 +189,7 @@ class TestIntegers:
             people.release().integers(totals={"total": total})
 
     def test_a_total_that_no_rounding_has(self):
-        with pytest.raises(fp.WorkloadError, match="no rounded counts have the totals"):
+        with pytest.raises(fp.WorkloadError, match="no rounded counts match the totals"):
             people.release().integers(totals={"2 * total": 2 * TOTAL + 1})
 
 

@@ -117,8 +117,8 @@ def init(
         bool,
         typer.Option(
             "--any-noise",
-            help="With --epsilon: also allow charges for noise other than discrete Gaussian. The "
-            "budget is then about 10% less rho.",
+            help="With --epsilon: also allow charges for noise other than discrete Gaussian. This "
+            "leaves about 10% less rho.",
         ),
     ] = False,
     quiet: QuietOption = False,

@@ -122,7 +122,7 @@ def _read_labels(file: CodeFile, column: Any, values: Sequence[Any]) -> Labels:
         label = given.strip() if isinstance(given, str) else ""
         if label and labels.setdefault(str(value), label) != label:
             raise DomainError(
-                f"{file.locate(i)}: its node has another label on an earlier line. "
+                f"{file.locate(i)}: its node has a different label on an earlier line. "
                 "Correct one of them."
             )
     return labels
@@ -148,7 +148,7 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
         if any(labels.setdefault(node, label) != label for node, label in read.items()):
             raise DomainError(
                 f"a node of level {level!r} has the same code as a node of another level, but "
-                f"another label. Remove one of the levels from {LABEL_KEY}."
+                f"a different label. Remove one of the levels from {LABEL_KEY}."
             )
     return labels
 

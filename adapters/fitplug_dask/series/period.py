@@ -230,8 +230,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             later = self.folders.find_later(self.index)
             if later is not None:
                 raise FitplugError(
-                    f"{later} belongs to a later period, so period {self.index + 1} was drawn "
-                    "before. Restore its folder, or the newest copy of the ledger."
+                    f"{later} belongs to a later period, so period {self.index + 1} has been "
+                    "drawn already. Restore its folder, or the newest copy of the ledger."
                 )
 
     def _check_counts(self, counts: CountsSoFar) -> None:

@@ -290,7 +290,7 @@ def read_positions(content: bytes, rows: int) -> dict[str, Positions]:
     with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
         table = parquet.read(["file_path", "pos"], use_threads=False)
     if len(table) != rows or table["file_path"].null_count or table["pos"].null_count:
-        raise ValueError("the deletion file holds other rows than its table lists")
+        raise ValueError("the rows of the deletion file differ from those that its table lists")
     grouped = table.group_by("file_path", use_threads=False).aggregate([("pos", "list")])
     lists = (each.values.to_numpy().astype(np.int64) for each in grouped["pos_list"])
     return dict(zip(grouped["file_path"].to_pylist(), lists, strict=True))

@@ -1,6 +1,6 @@
 """Integer bases: the integer queries that the mechanism starts from.
 
-A basis of kind "cells" has one row for each class of cells that no query tells apart. One of kind
+A basis of kind "cells" has one row for each class of cells that no query distinguishes. One of kind
 "rows" has linearly independent queries of the workload, scaled to integers. Either way B is
 integer, W = L B holds as exactly as the estimates need it, and B x is read from the exact tables
 without forming x (docs/theory/integer-mechanism.md).

@@ -225,22 +225,23 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
         if unit.once_per not in structure.workload.attributes:
             raise WorkloadError(
                 f"no query distinguishes the values of {unit.once_per!r}, so once_per saves "
-                "nothing. Use records alone."
+                "nothing. Leave it out."
             )
         separating: tuple[str, ...] = (unit.once_per,)
     else:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
         if any(domain[name].size > 1 for name in unasked):
             raise WorkloadError(
-                f"no query uses {', '.join(unasked)}, so rows in distinct cells of the domain may "
-                "be in the same cell of all queries. Leave these attributes out of the domain, or "
-                "use records alone."
+                f"no query uses {', '.join(unasked)}, so queries may count rows in different "
+                "cells of the domain together. Leave these attributes out of the domain, or "
+                "leave distinct out."
             )
         separating = domain.names
     if len(structure.sizes) > MAX_SYMMETRIC:
+        given = "distinct" if unit.distinct else "once_per"
         raise WorkloadError(
             f"{len(structure.sizes)} attributes are asked for only as identity or total; once_per "
-            f"and distinct allow up to {MAX_SYMMETRIC}. Use fewer attributes, or records alone."
+            f"and distinct allow up to {MAX_SYMMETRIC}. Use fewer attributes, or leave {given} out."
         )
     shape = get_shape(domain, dense)
     used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}

@@ -71,9 +71,11 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     """Raise ValueError unless the weights fit these groups, and factors are small enough."""
     cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
     if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
-        raise ValueError(f"dual weights p must be of {len(cells)} attributes")
+        raise ValueError(f"dual weights p must have an array for each of {len(cells)} attributes")
     if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
-        raise ValueError(f"dual weights y must be of {len(batched.factors)} factors")
+        raise ValueError(
+            f"dual weights y must have an array for each of {len(batched.factors)} factors"
+        )
     for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
         check_weights(f"p of attribute {a}", p, n)
     for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
@@ -101,7 +103,7 @@ def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
     """Raise ValueError unless weights of pairs fit these numbers of cells."""
     check_weights("of moves", pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
-        raise ValueError("dual weights: a move is along some of the attributes")
+        raise ValueError("dual weights: each move must change at least one attribute")
     for a, (sides, n) in enumerate(zip(pairs.sides, cells, strict=True)):
         if len(sides) and (sides.shape != (n,) or not np.isfinite(sides).all()):
             raise ValueError(f"dual weights: the sides of attribute {a} must be {n} finite numbers")

@@ -46,7 +46,9 @@ class ProductCertifier(Certifier[ProductStructure]):
         """
         cells, counts = _count_numbers(structure)
         if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
-            raise ValueError("dual weights p and q have other sizes than the attributes and groups")
+            raise ValueError(
+                "dual weights p and q do not have the sizes of the attributes and groups"
+            )
         w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
         p = np.split(duals.p, np.cumsum(cells)[:-1])
         return ProductDuals(tuple(p), tuple(y), w, *duals.frame)

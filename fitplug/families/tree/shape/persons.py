@@ -194,18 +194,18 @@ class PersonTreeStructure(TreeStructure):
         if self.period_attribute == self.tree_attribute:
             raise WorkloadError(
                 f"once_per = {self.tree_attribute!r} does not work for a hierarchy of this size. "
-                "Use records alone."
+                "Leave once_per out."
             )
         if self.period_attribute not in self.workload.attributes:
             raise WorkloadError(
                 f"no query distinguishes the values of {self.period_attribute!r}, so once_per "
-                "saves nothing. Use records alone."
+                "saves nothing. Leave it out."
             )
         if len(self.differing) > MOST_DIFFERING:
             raise WorkloadError(
                 f"{len(self.differing)} attributes besides the periods are asked for only as "
                 f"identity or total; once_per allows up to {MOST_DIFFERING}. Use fewer attributes, "
-                "or records alone."
+                "or leave once_per out."
             )
         super().check_size()
 
