@@ -64,10 +64,10 @@ MOST_TREE_WORK = 6e8
 """The most operations per sweep through one of several trees, which is tried if the gap of the
 product family is large. The design takes about a minute."""
 
-MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
+MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK, MOST_LATE_SIBLING_WORK = 2e8, 1e9, 4e9
 """The most operations per iteration over unfolded hierarchies: instead of a product, or of more
-operations over all cells, where the design takes about ten seconds; and after a product or a tree,
-where it takes about a minute."""
+operations over all cells, where the design takes about ten seconds; after a product or a tree,
+where it takes about half a minute; and after one whose gap is large, where it takes a minute."""
 
 MOST_SMALL_CELLS = 512
 """The most cells whose pairs are distinguished even where hierarchies could be unfolded."""
@@ -189,10 +189,14 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     matrices = MatrixStructure(
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
     )
-    if (unfolded := _unfold(matrices, MOST_WIDE_SIBLING_WORK)) is not None:
+    most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
+    if (unfolded := _unfold(matrices, most)) is not None:
         return unfolded
     if type(structure) is TreeStructure:
-        fits = matrices.cells <= MANY_CELLS and estimate_work(matrices, 1.0) <= MOST_STARTED_WORK
+        # Only over the cells of the tree alone does an iteration start near the optimum.
+        alone = len(matrices.asymmetric) == 1
+        started = alone and estimate_work(matrices, 1.0) <= MOST_STARTED_WORK
+        fits = matrices.cells <= MANY_CELLS and (started or _fits(matrices))
         return matrices if fits and gap > LARGE_GAP else None
     if gap > LARGE_GAP and _fits_widely(matrices, MOST_AGAIN):
         return matrices

@@ -254,7 +254,7 @@ def test_shares_hold_every_row_group_once(tmp_path: Path, workers: int) -> None:
     cut = partitions.cut_partitions(files, cells=1, workers=workers)
     held = [(p.file.display_path, g) for s in cut for p in s.slices for g in p.row_groups]
     assert len(set(held)) == len(held) == sum(1 for f in files for rows in f.rows if rows)
-    assert 2 * workers <= len(cut) <= 4 * workers
+    assert 5 * workers <= len(cut) <= 7 * workers
     assert max(s.rows for s in cut) < 2 * 500 / len(cut)
 
 
