@@ -80,7 +80,7 @@ class Cipher:
         with contextlib.suppress(InvalidTag):
             message = self._aes.decrypt(bytes(view[:NONCE_BYTES]), view[NONCE_BYTES:], context)
         if message is None:
-            raise ValueError("the encrypted data were changed or have another key")
+            raise ValueError("the encrypted data were changed, or encrypted with another key")
         return message
 
 

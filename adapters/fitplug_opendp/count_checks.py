@@ -101,8 +101,8 @@ def check_tables(plan: Plan, tables: Tables) -> None:
         for name in names:
             if name not in tables.domain or tables.domain[name] != plan.domain[name]:
                 raise TablesError(
-                    f"the tables do not match the plan: attribute {name!r} is missing or has "
-                    "other cells. Count again with this plan."
+                    f"the tables do not match the plan: attribute {name!r} is missing, or "
+                    "its cells differ from the plan's. Count again with this plan."
                 )
     for names in plan.tables:
         tables.marginal(names)
@@ -251,6 +251,6 @@ def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
     """Raise TablesError if the charge relies on a limit that the count did not enforce."""
     if is_enforced and limited != "enforced":
         raise TablesError(
-            "the release needs counts with limited rows per person, but these were not "
-            "limited. Count again with person."
+            "the release needs counts in which the rows per person were limited, but these counts "
+            "had no limit. Count again with 'person'."
         )

@@ -96,7 +96,7 @@ def judge_noise(noise: IntVector, noise_std: float, false_alarm: float = FALSE_A
     if least * len(p_values) <= false_alarm:
         raise SamplerError(
             f"OpenDP's sampler fails a test of its noise (standard deviation {noise_std:.6g}): "
-            f"with correct noise, {what} would look like this with a probability of at most "
+            f"correct noise gives {what} as extreme as these with a probability of at most "
             f"{least:.1e}. Nothing was drawn or charged. Install another version of OpenDP, or "
             "check this machine's source of random numbers."
         )
@@ -176,5 +176,5 @@ def _compare_residues(noise: IntVector, exact: DiscreteGaussian) -> Iterator[PVa
     while 2 ** (bit + 2) <= exact.std:
         # By Poisson's formula the probability of each bit is 1/2 within exp(-8 pi^2) = 5e-35.
         count = int(((noise >> bit) & 1).sum())
-        yield f"the bits {bit} of the draws", upper_binomial_p_value(count, draws, 0.5, margin)
+        yield f"bits {bit} of the draws", upper_binomial_p_value(count, draws, 0.5, margin)
         bit += 1

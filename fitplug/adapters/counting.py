@@ -59,7 +59,8 @@ def count(
             from a source with `person`; a plan has its own. At most `records` rows of each person
             are counted; with `distinct` at most one in each cell over all attributes that are
             counted; with `once_per` at most one in each cell of that attribute; one for
-            `ReplaceOne`, which may not have `within`. `tables.unit` is this limit.
+            `ReplaceOne`, which may not have `within`. The returned
+            tables keep this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.

@@ -61,7 +61,7 @@ class Series(Protocol):
     def release(
         self, period: Any, data: Source | Tables | Callable[[], Tables] | Any = None
     ) -> PartialRelease:
-        """Draw a period, once, and write its folder.
+        """Draw the noise of a period, once, and write its folder.
 
         For a period that was drawn before, this returns what was released and does not read the
         data. It continues an earlier call that was stopped, with the counts that were sealed then.

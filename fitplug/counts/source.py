@@ -25,7 +25,7 @@ class DeltaTable:
 
     The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
     a table that needs another reader feature is refused. `fp.count` also takes a
-    `deltalake.DeltaTable`, in its loaded version; `storage_options` give access to its files.
+    `deltalake.DeltaTable` and counts the version that it has loaded.
 
     Args:
         path: The folder of the table, or its URL.

@@ -183,7 +183,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         Raises:
             DataError: If a column is missing, or its values have the wrong type or length.
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
-            TablesError: If the rows and weights add up to more than 2**53.
+            TablesError: If the rows, or their weights, add up to more than 2**53.
 
         Example:
             >>> rows = {"sex": ["1", "2", "2"], "age": [0, 3, 9]}
@@ -226,7 +226,7 @@ class Tables(Mapping[AttributeSet, Counts]):
             rows: How rows were weighted and filtered, in words, as for `Tables`.
 
         Raises:
-            TablesError: If the rows and weights add up to more than 2**53.
+            TablesError: If the rows, or their weights, add up to more than 2**53.
 
         Example:
             >>> codes = {"sex": np.array([0, 1, 1])}
@@ -243,7 +243,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Checked before integers are added up, in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the rows and weights add up to more than 2**53, and integers would "
+                "the weights of the rows add up to more than 2**53, and integers would "
                 "overflow. Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}

@@ -65,7 +65,7 @@ class Strategy:
             name: The name in summaries and plots.
 
         Raises:
-            WorkloadError: The matrix is not well formed, too large, or zero.
+            WorkloadError: The matrix is malformed, too large, or zero.
         """
         matrix = read_matrix("A", A)
         largest = np.abs(matrix).max()

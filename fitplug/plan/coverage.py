@@ -140,7 +140,7 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
             why = "makes the number of rows in the tables public"
         raise BudgetError(
             f"coverage cannot be combined with the unit of privacy {unit!r}: it {why}. Design for "
-            "fp.AddRemove(records=k), or leave coverage out: rows with a value outside "
-            f"{list_names(names)} are then not counted."
+            "fp.AddRemove(records=k), or leave coverage out; rows with a value outside "
+            f"the domain of {list_names(names)} are then not counted."
         )
     return names

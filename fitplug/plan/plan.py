@@ -176,9 +176,9 @@ class Plan(PlanRecord):
     def plot(self) -> Figure:
         """Plot the targets, the accuracy and the price of each group.
 
-        Targets are shown as standard deviations, after multiplication by `scale`. The price is the
-        group's share of rho; see `fitplug.plan.price_groups`. If there are many groups, only
-        the most expensive are plotted.
+        Targets are multiplied by `scale`, a factor on variances, and shown as standard deviations.
+        The price is the group's share of rho; see `fitplug.plan.price_groups`. If there are many
+        groups, only the most expensive are plotted.
 
         Returns:
             A figure of matplotlib.

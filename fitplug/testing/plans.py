@@ -61,7 +61,8 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
         unit: The unit of privacy.
 
     Yields:
-        The cells of each difference, each with the number of rows by which neighbours differ.
+        For each difference, its cells, each with the rows that one neighbour has more than the
+        other there.
 
     Example:
         >>> next(iter(fitplug.testing.list_neighbours(workload, fp.ReplaceOne())))

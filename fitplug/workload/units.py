@@ -62,8 +62,8 @@ class AddRemove:
     def __post_init__(self) -> None:
         if not is_positive_integer(self.records) or self.records > MOST_RECORDS:
             raise BudgetError(
-                f"records = {self.records!r} must be an integer from 1 to {MOST_RECORDS}, the "
-                "largest number of rows per person"
+                f"records, the most rows per person, must be an integer from 1 to {MOST_RECORDS}, "
+                f"not {self.records!r}"
             )
         if not isinstance(self.distinct, bool):
             raise BudgetError(f"distinct must be True or False, not {self.distinct!r}")

@@ -103,7 +103,11 @@ class TestCodebooks:
                 "c.csv",
                 "line 2: min and max must be",
             ),
-            ("attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n", "c.csv", "already has a line"),
+            (
+                "attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n",
+                "c.csv",
+                "an earlier line gives",
+            ),
             ('attribute,value\nSEX,"1\n', "c.csv", "not valid CSV at line 2 or before"),
             ("attribute,value\n", "c.csv", "is empty"),
             ("{", "c.json", "not valid JSON"),

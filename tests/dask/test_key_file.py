@@ -195,7 +195,8 @@ key_file = "data/k"
     assert fitplug("series", "add", spec, 1).code == 0
     assert fitplug("series", "close", spec).code == 0
     assert not (root / "data" / "keys" / "k").exists()
-    spec.write_text(spec.read_text().replace("data/out", "data/parts") + "parts = true\n")
+    whole = spec.read_text().replace('[design]\nperiods = "MONTH"\n', "")
+    spec.write_text(whole.replace("data/out", "data/parts") + "parts = true\n")
     ran = fitplug("run", spec, "--key", "b")
     assert ran.code == 0, ran
     assert not list((root / "data" / "keys").iterdir())

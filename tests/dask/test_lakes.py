@@ -226,7 +226,7 @@ def test_renamed_columns_of_delta(tmp_path: Path, mode: str) -> None:
 
 def test_a_file_of_another_size_than_the_log_says(delta: Path) -> None:
     pq.write_table(draw(7, 5), delta / lakes.list_added(delta)[-1]["path"])
-    refuses(fp.DeltaTable(delta), "does not have the size that its table gives")
+    refuses(fp.DeltaTable(delta), "does not have the size that the log")
 
 
 def test_values_of_partitions_are_read_as_the_log_spells_them(tmp_path: Path) -> None:

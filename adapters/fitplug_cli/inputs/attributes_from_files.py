@@ -158,7 +158,7 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
     _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "leaves", "other"))
     if CODEBOOK_KEY in given and "leaves" in given:
         raise DomainError(
-            "a tree takes its leaves from codebook or leaves, not both. Give one of them."
+            "'codebook' and 'leaves' both give the leaves of the tree. Keep one of these keys."
         )
     levels = given["levels"]
     _check_levels(levels)

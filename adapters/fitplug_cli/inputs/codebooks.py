@@ -158,7 +158,7 @@ def _read_csv(path: Path) -> Codebook:
             codebook.add_label(name, value, row.get(LABEL_KEY))
         elif value or name in entries:
             raise DomainError(
-                f"{where}: the attribute already has a line. Give one range, or only values."
+                f"{where}: an earlier line gives values or a range. Give one range, or only values."
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))

@@ -65,7 +65,9 @@ def _check_location(data: DataSection) -> None:
     if data.connection is not None:
         given = data.path and "path", data.version is not None and "version"
         if data.table is None:
-            raise SpecError("connection needs table, the table of the database. Add it.")
+            raise SpecError(
+                "'connection' also needs 'table', the name of a table in the database. Add it."
+            )
         for name in (*given, data.cluster and "cluster"):
             if name:
                 raise SpecError(

@@ -108,8 +108,8 @@ def check_file(
     size, stamp = state
     if file.entry is not None and file.entry.size not in (None, size):
         raise DataError(
-            f"{file.path} does not have the size that its table gives, so it was damaged or "
-            "replaced. Check the table."
+            f"{file.path} does not have the size that the log of its table records, so it was "
+            "damaged or replaced. Check the table."
         )
     columns = _check_columns_once(file, header, wanted)
     has_deletions = file.entry is not None and file.entry.deleted is not None

@@ -254,7 +254,8 @@ def make_empty_counts(job: Job) -> PartialCounts:
 
 
 _TOO_MANY_RECORDS = Fault(
-    "the rows and weights add up to more than 2**53, and integers would overflow. Count fewer rows."
+    "the rows, or their weights, add up to more than 2**53, and integers would overflow. Count "
+    "fewer rows."
 )
 
 _TOO_MANY_SHARES = Fault(

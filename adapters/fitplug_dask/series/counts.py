@@ -149,8 +149,8 @@ def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodC
     for name in {name for names in wanted for name in names}:
         if name not in tables.domain or tables.domain[name] != plan.domain[name]:
             raise TablesError(
-                f"the tables do not match the plan: attribute {name!r} is missing or has other "
-                "cells. Count again with the plan."
+                f"the tables do not match the plan: attribute {name!r} is missing, or "
+                "its cells differ from the plan's. Count again with the plan."
             )
     check_limit(plan, tables)
     counted = [set(names) for names in tables]

@@ -111,7 +111,7 @@ class Series:
     def release(
         self, period: Any, data: Source | Tables | Callable[[], Tables] | Any = None
     ) -> PartialRelease:
-        """Draw a period, once, and write its folder.
+        """Draw the noise of a period, once, and write its folder.
 
         If the period is already drawn, it is returned as it was released, and the data are not
         read. If an earlier call was stopped, this one continues it with the counts that were sealed

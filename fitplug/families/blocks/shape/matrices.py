@@ -240,8 +240,9 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     if len(structure.sizes) > MAX_SYMMETRIC:
         given = "distinct" if unit.distinct else "once_per"
         raise WorkloadError(
-            f"{len(structure.sizes)} attributes are asked for only as identity or total; once_per "
-            f"and distinct allow up to {MAX_SYMMETRIC}. Use fewer attributes, or leave {given} out."
+            f"queries use {len(structure.sizes)} attributes only as 'identity' or 'total'. With "
+            f"{given} the limit is {MAX_SYMMETRIC} such attributes. Use fewer of them, or leave "
+            f"{given} out."
         )
     shape = get_shape(domain, dense)
     used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}

@@ -203,9 +203,9 @@ class PersonTreeStructure(TreeStructure):
             )
         if len(self.differing) > MOST_DIFFERING:
             raise WorkloadError(
-                f"{len(self.differing)} attributes besides the periods are asked for only as "
-                f"identity or total; once_per allows up to {MOST_DIFFERING}. Use fewer attributes, "
-                "or leave once_per out."
+                f"queries use {len(self.differing)} attributes besides the periods only as "
+                f"'identity' or 'total'. With once_per the limit is {MOST_DIFFERING} such "
+                "attributes. Use fewer of them, or leave once_per out."
             )
         super().check_size()
 

@@ -206,7 +206,7 @@ class TreeIntegers(IntegerStrategy[T]):
 def _check_triangular(matrices: IntArray, shape: tuple[int, int, int]) -> None:
     """Raise PlanError unless matrices (b, r, r) are upper triangular with positive diagonals."""
     if matrices.dtype != np.int64 or matrices.shape != shape:
-        raise PlanError("the strategy is not a square integer matrix of each node's classes")
+        raise PlanError("the strategy lacks a square integer matrix for the classes of each node")
     at = np.arange(shape[1])
     if np.tril(matrices, -1).any() or (matrices[:, at, at] <= 0).any():
         raise PlanError("the strategy is not an invertible upper triangular matrix")
