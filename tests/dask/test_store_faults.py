@@ -263,7 +263,8 @@ def test_google_and_azure_are_asked_as_s3_is(
     np.testing.assert_array_equal(
         fpd.count(fp.Source(urls, storage_options=reached), WANTED)[JOINT], exact
     )
-    assert server.tell()["HEAD"] == FILES
+    # A request on a connection that a fault has broken is repeated.
+    assert FILES <= server.tell()["HEAD"] <= FILES + 3
     server.behave(swap=5, checks_etag=False)
     assert fails(urls, storage_options=reached) == (
         f"{urls[3]} changed during the count. Count again when nothing writes to it."
