@@ -53,7 +53,7 @@ def check_unbiasedness(strategy: IntegerStrategy[Structure], noise_std: float) -
         return
     rng = np.random.default_rng(0)
     vectors = [
-        {name: _draw_vector(rng, domain[name].size) for name in workload.attributes}
+        {name: _draw_vector(rng, domain[name].size) for name in domain.names}
         for _ in range(_PRODUCTS)
     ]
     largest = 0

@@ -71,6 +71,12 @@ def test_biased_estimates_are_refused(plan, fault, monkeypatch):
         plan.verify()
 
 
+def test_attributes_may_be_summed_by_name():
+    domain = fp.Domain({"M": fp.Integers(1, 3), "R": ["x", "y"]})
+    asked = [fp.queries({"M": "prefix", "R": "total"}, std=2.0)]
+    fp.design(fp.Workload(domain, asked)).verify()
+
+
 def test_cell_budgets_are_no_part_of_a_certificate_that_does_not_know_them(plan, tmp_path):
     budgets = np.maximum(plan.strategy.upper_profile(plan.noise_std), 1e-9)
     budgets[::2] *= 1000.0

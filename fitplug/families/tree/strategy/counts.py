@@ -22,7 +22,7 @@ from fitplug.families.tree.strategy.blocks import (
 )
 from fitplug.families.tree.strategy.child_matrices import ChildMatrices
 from fitplug.families.tree.strategy.cuts import Segment, TreeCut
-from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly
+from fitplug.numeric import AnyArray, IntArray, make_room, multiply_exactly, to_positions
 from fitplug.workload import CellClasses, number_classes
 
 
@@ -228,7 +228,7 @@ class TreeCountGathering:
         count = int(lengths.sum())
         ranges, values = values[: 2 * count].astype(np.int64).reshape(-1, 2), values[2 * count :]
         self._sums.make_room(values)
-        segments, at = np.repeat(readers, lengths).tolist(), 0
+        segments, at = np.repeat(readers, to_positions(lengths)).tolist(), 0
         for segment, (place, length) in zip(segments, ranges.tolist(), strict=True):
             total = self._find_rows(segment, place, length)
             total += values[at : at + total.size].reshape(total.shape)
