@@ -53,7 +53,7 @@ def check_unbiasedness(strategy: IntegerStrategy[Structure], noise_std: float) -
         return
     rng = np.random.default_rng(0)
     vectors = [
-        {name: _draw_vector(rng, domain[name].size) for name in domain.names}
+        {name: _draw_vector(rng, domain[name].size) for name in workload.attributes}
         for _ in range(_PRODUCTS)
     ]
     largest = 0
@@ -95,5 +95,9 @@ def _multiply(vectors: Sequence[AnyArray]) -> AnyArray:
 
 def _answer(group: QueryGroup, vector: dict[str, IntArray]) -> FloatArray:
     """Answer the queries of a group at a product of vectors, in the group's shape."""
-    parts = [factor.apply(vector[factor.attribute], 0) for factor in group.factors]
+    parts = [
+        # The vector sums to 1, and there is none of an attribute that is only summed out.
+        np.ones(1) if factor.kind == "total" else factor.apply(vector[factor.attribute], 0)
+        for factor in group.factors
+    ]
     return np.asarray(_multiply(parts), dtype=float)

@@ -203,7 +203,7 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
         ({"levels": BY_PREFIX, "codebook": "tracts.csv", "leafs": []}, "unknown key 'leafs'"),
         (
             {"levels": BY_PREFIX, "codebook": "tracts.csv", "leaves": "x"},
-            "Give one of them",
+            "Keep one of these keys",
         ),
         ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "column needs codebook"),
         ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing integers from 1"),

@@ -84,7 +84,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
     ("written", "says"),
     [
         ("unit = {}", "[privacy] unit: the unit of privacy does not say how many rows"),
-        ("unit = { records = 0 }", "records = 0 must be an integer from 1 to 1000000"),
+        ("unit = { records = 0 }", "must be an integer from 1 to 1000000, not 0"),
         (
             "unit = { record = 3 }",
             "the unit of privacy has the unknown key 'record'. Write { records = 3 }",

@@ -151,7 +151,7 @@ def test_a_spec_names_a_table_and_a_connection(
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ('table = "people"', "", "connection needs table"),
+        ('table = "people"', "", "'connection' also needs 'table'"),
         ('table = "people"', 'table = "people"\npath = "x"', "path is for files"),
         ('table = "people"', 'table = "people"\ncluster = "x"', "cluster is for files"),
         ('connection = "sqlite://${WHERE}.sqlite"', 'path = "x"', 'must be "delta" or "iceberg"'),

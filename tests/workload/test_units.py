@@ -31,8 +31,8 @@ def test_the_spec_form_is_read_back(unit):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: fp.AddRemove(records=0), "records = 0 must be an integer from 1"),
-        (lambda: fp.AddRemove(records=True), "records = True must be an integer from 1"),
+        (lambda: fp.AddRemove(records=0), "must be an integer from 1 to 1000000, not 0"),
+        (lambda: fp.AddRemove(records=True), "must be an integer from 1 to 1000000, not True"),
         (lambda: fp.AddRemove(records=10**6 + 1), "from 1 to 1000000"),
         (lambda: fp.AddRemove(records=2, distinct=1), "distinct must be True or False"),
         (lambda: fp.AddRemove(records=2, once_per=3), "the name of an attribute, not 3"),
