@@ -9,7 +9,7 @@ counts. The counts are a sum of products, with a random vector of integers for e
 
 So the sum over an attribute leaves the products of the others, and the marginals, and the answer
 (F_1 ⊗ ... ⊗ F_n) x of a group, need nothing of the size of the domain. Estimates that mistake one
-cell, axis or total for another are other numbers at such counts but by chance.
+cell, axis or total for another differ at such counts, except by chance.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ _OF_ANSWER, _OF_COUNTS = 1e-6, 1e-10
 """By how much an estimate may be off, of the answers and standard deviations, and of all counts."""
 
 
-def check_unbiasedness(strategy: IntegerStrategy[Structure], noise_std: float) -> None:
+def check_unbiasedness(strategy: IntegerStrategy[Structure], variances: FloatArray) -> None:
     """Check that estimates of answers without noise are the queries' answers.
 
-    Nothing is checked of plans with many million cells or answers.
+    Plans with more than `_MOST_NUMBERS` cells and answers are not checked.
+
+    Args:
+        strategy: The strategy.
+        variances: The variances of the structure's rows, shape (rows,).
 
     Raises:
         PlanError: An estimate is another number.
@@ -66,7 +70,7 @@ def check_unbiasedness(strategy: IntegerStrategy[Structure], noise_std: float) -
         return counts
 
     estimates = strategy.make_estimates(strategy.answer_exactly(read_counts))
-    stds = structure.group_values(np.sqrt(strategy.upper_variances(noise_std)))
+    stds = structure.group_values(np.sqrt(variances))
     queries = 0
     for g in rng.permutation(len(workload.groups))[:_MOST_GROUPS]:
         group = workload.groups[int(g)]

@@ -147,7 +147,7 @@ def verify(plan: PlanRecord) -> None:
         raise PlanError("the lower bound exceeds the plan's own cost")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
         raise PlanError("the dual weights of the plan do not certify its lower bound")
-    check_unbiasedness(strategy, plan.noise_std)
+    check_unbiasedness(strategy, reached)
 
 
 def _is_claimed(bounds: AnyArray, proven: AnyArray) -> bool:

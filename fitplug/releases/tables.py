@@ -40,8 +40,8 @@ interval.
 RESULT_COLUMNS = (*MEASURES, "confidence")
 """The columns after those of the attributes.
 
-The confidence is that of the row's interval; if the metadata mark the intervals as simultaneous, it
-is that of the intervals of all rows together.
+The confidence belongs to the row's interval; if the metadata mark the intervals as simultaneous, it
+belongs to the intervals of all rows together.
 """
 
 POPULATION = "fitplug.population"

@@ -79,7 +79,7 @@ class AccessError(StoreError):
 
 
 class ChangedError(StoreError):
-    """The content in the store is no longer that of the snapshot."""
+    """The content in the store has changed since the snapshot."""
 
     fault = "changed during the count. Count again when nothing writes to it."
 

@@ -1,4 +1,4 @@
-"""The certificate of siblings: that of the unfolded workload, which has the same optimum."""
+"""The certificate of siblings: it certifies the unfolded workload, which has the same optimum."""
 
 from __future__ import annotations
 

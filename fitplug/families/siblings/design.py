@@ -1,4 +1,4 @@
-"""The optimum of siblings: that of the unfolded workload."""
+"""The optimum of siblings, which the unfolded workload has, too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Strategies for neighbours that differ by more than one record: the cost of their integers.
 
-The cost is that of the costliest pair of cells, move or person.
+The cost is the largest of any pair of cells, move or person.
 """
 
 from __future__ import annotations
