@@ -5,9 +5,11 @@ a_x of the strategy, each record of a person adds at most
 
     h(x) = |a_x|^2 + the sum over k - 1 other periods of max(0, the largest a_x'a_y with y there)
 
-so that k times the largest h bounds the cost, or the sum of the k largest if periods are dense
-(docs/theory/persons.md). One sweep down the tree finds, for each cell, the largest product with a
-cell below a different child of a node on its path (`PersonProducts`).
+so that the sum of the k largest h of different periods bounds the cost. If periods are symmetric, a
+person of r records costs at most r times the largest |a_x|^2 + (r - 1) max a_x'a_y, in which
+products may be negative, for some r up to k (docs/theory/persons.md). One sweep down the tree
+finds, for each cell, the largest product with a cell below a different child of a node on its path
+(`PersonProducts`).
 
 If the products are too many, two bounds by Cauchy's inequality remain. If the periods are an
 attribute with contrasts H, H'H = f (I - J / T), their blocks add at most as much as with f I.
@@ -51,60 +53,23 @@ _MOST_NUMBERS = 2**22
 """The most numbers of an array, unless one node needs more."""
 
 
-@dataclass(frozen=True, eq=False)
-class RecordBounds:
-    """Upper bounds on the addition of each record of a person to the cost.
-
-    Attributes:
-        of_cells: h, shape (leaves, D).
-        periods: The period of each dense cell, shape (D,); 0 for all if periods are symmetric.
-        most: k, the most records.
-        is_symmetric: Whether periods are symmetric.
-        of_periods: Bounds on the cost of persons with a record in each period, shape (T,); None if
-            unknown.
-    """
-
-    of_cells: FloatArray
-    periods: IntArray
-    most: int
-    is_symmetric: bool
-    of_periods: FloatArray | None = None
-
-    @property
-    def total(self) -> float:
-        """An upper bound on the cost of a person."""
-        return float(self.upper_cells().max())
-
-    def upper_cells(self) -> FloatArray:
-        """Bound the cost of persons with a record in each cell, shape (leaves, D)."""
-        if self.is_symmetric:
-            others = np.full(1, (self.most - 1) * float(self.of_cells.max()))
-        else:
-            largest = np.zeros(int(self.periods.max()) + 1)
-            np.maximum.at(largest, self.periods, self.of_cells.max(axis=0))
-            others = np.array(
-                [np.sort(np.delete(largest, t))[::-1][: self.most - 1].sum() for t in self.periods]
-            )
-        costs = (self.of_cells + others) * (1 + gamma(self.most + 4))
-        return (
-            costs if self.of_periods is None else np.minimum(costs, self.of_periods[self.periods])
-        )
-
-
 def upper_person_cost(
     strategy: TreeIntegers[PersonTreeStructure], claimed: int | None = None
-) -> RecordBounds:
-    """Bound the additions of records to the cost of a person from above, rounding included.
+) -> FloatArray:
+    """Bound the cost of persons with a record in each cell from above, rounding included.
 
     Args:
         strategy: The strategy.
         claimed: A bound for a search to prove; None to search for the best one.
+
+    Returns:
+        Shape (leaves, D).
     """
     products = PersonProducts(strategy)
     bounds = [_upper_by_cauchy(products)]
     if products.fits:
         bounds.append(_upper_by_products(products, claimed))
-    return min(bounds, key=lambda bound: bound.total)
+    return min(bounds, key=np.max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,25 +211,58 @@ class PersonProducts(TreeProducts):
         return int(self.structure.periods.max()) + 1
 
 
-def _upper_by_products(products: PersonProducts, claimed: int | None) -> RecordBounds:
-    """Bound the additions of records by their largest products with others."""
+def _upper_by_products(products: PersonProducts, claimed: int | None) -> FloatArray:
+    """Bound persons with a record in each cell by the largest products of two records."""
     structure = products.structure
     k, error = structure.most_records, products.error * products.largest_square
     squares = estimate_column_squares(structure, products.blocks, products.single)
     upper = squares * (1 + products.error)
-    is_symmetric, of_periods = structure.period_index is not None, None
-    if k > 1:
-        largest = products.find_largest()
-        crossing = np.maximum(largest.of_cells, 0.0) + error
-        if is_symmetric:
-            partners = (k - 1) * crossing[..., 0]
-        else:
-            of_periods = _upper_by_periods(products, largest, upper, claimed)
-            at = np.arange(structure.cells)
-            crossing[:, at, structure.periods] = 0.0
-            partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
-        upper = (upper + partners) * (1 + gamma(k + 8))
-    return RecordBounds(upper, structure.periods, k, is_symmetric, of_periods)
+    if k == 1:
+        return upper
+    largest = products.find_largest()
+    if structure.period_index is not None:
+        return _upper_persons(upper, largest.of_cells[..., 0] + error, k)
+    of_periods = _upper_by_periods(products, largest, upper, claimed)
+    crossing = np.maximum(largest.of_cells, 0.0) + error
+    at = np.arange(structure.cells)
+    crossing[:, at, structure.periods] = 0.0
+    partners = np.sort(crossing, axis=-1)[..., ::-1][..., : k - 1].sum(axis=-1)
+    of_cells = _sum_records(structure, (upper + partners) * (1 + gamma(k + 8)))
+    return np.minimum(of_cells, of_periods[structure.periods])
+
+
+def _upper_persons(squares: FloatArray, partners: FloatArray, most: int) -> FloatArray:
+    """Bound persons with a record in each cell, where periods are symmetric.
+
+    Args:
+        squares: Upper bounds on |a_x|^2, shape (leaves, D).
+        partners: Upper bounds on a_x'a_y of a record x in each cell and one of another period,
+            shape (leaves, D).
+        most: k, the most records.
+
+    Returns:
+        Shape (leaves, D).
+    """
+    upper, error = squares, gamma(most + 8)
+    for others in range(1, most):
+        # Products may be negative, so the size of the terms bounds what the sums round.
+        stars = squares + others * partners
+        stars += error * (squares + others * abs(partners))
+        largest = float(stars.max())
+        sums = stars + others * largest
+        upper = np.maximum(upper, sums + error * (abs(stars) + others * abs(largest)))
+    return upper
+
+
+def _sum_records(structure: PersonTreeStructure, records: FloatArray) -> FloatArray:
+    """Bound persons with a record in each cell by sums of bounds on their records, (leaves, D)."""
+    k = structure.most_records
+    if structure.period_index is not None:
+        return np.asarray((records + (k - 1) * records.max()) * (1 + gamma(k + 4)))
+    largest = np.zeros(structure.period_count)
+    np.maximum.at(largest, structure.periods, records.max(axis=0))
+    others = [np.sort(np.delete(largest, t))[::-1][: k - 1].sum() for t in structure.periods]
+    return np.asarray((records + np.array(others)) * (1 + gamma(k + 4)))
 
 
 def _upper_by_periods(
@@ -309,7 +307,7 @@ def _upper_by_periods(
     return costliest.of_cells.astype(np.float64) * (1 + gamma(4))
 
 
-def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
+def _upper_by_cauchy(products: PersonProducts) -> FloatArray:
     """Bound records by their squares: |sum a_x|^2 is at most k times the sum of |a_x|^2."""
     structure = products.structure
     k, period = structure.most_records, structure.period_index
@@ -321,7 +319,7 @@ def _upper_by_cauchy(products: PersonProducts) -> RecordBounds:
         else:
             factors[number] *= k
     upper = estimate_column_squares(structure, products.blocks, factors) * (1 + products.error)
-    return RecordBounds(upper, structure.periods, k, period is not None)
+    return _sum_records(structure, upper)
 
 
 _LEAVES, _NEIGHBOURS, _OTHERS, _CELLS, _CANDIDATES = 6, 3, 8, 6, 400
@@ -347,7 +345,7 @@ class Record(NamedTuple):
     labels: tuple[int, ...]
 
 
-def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: RecordBounds) -> int:
+def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: FloatArray) -> int:
     """Find a costly person, and compute the exact cost."""
     structure, products = strategy.structure, PersonProducts(strategy)
     paths = PathProducts(strategy, np.arange(structure.cells))
@@ -366,10 +364,11 @@ def attain_person_cost(strategy: TreeIntegers[PersonTreeStructure], bounds: Reco
 
     pairs = np.array([[float(multiply(x, y, False)) for y in records] for x in records])
     squares = np.array([float(multiply(x, x, True)) for x in records])
-    apart = None if bounds.is_symmetric else structure.periods[[one.cell for one in records]]
+    is_dense = structure.period_index is None
+    apart = structure.periods[[one.cell for one in records]] if is_dense else None
     best, chosen = -np.inf, [0]
     for start in np.argsort(-squares)[:_STARTS].tolist():
-        person, cost = _search(start, squares, pairs, apart, bounds.most)
+        person, cost = _search(start, squares, pairs, apart, structure.most_records)
         if cost > best:
             best, chosen = cost, person
     total = 0
@@ -398,10 +397,10 @@ def _search(
     return best
 
 
-def _list_candidates(structure: PersonTreeStructure, bounds: RecordBounds) -> list[Record]:
+def _list_candidates(structure: PersonTreeStructure, bounds: FloatArray) -> list[Record]:
     """List the records to try."""
     tree = structure.tree
-    costly = np.argsort(-bounds.of_cells.max(axis=1), kind="stable")[:_LEAVES].tolist()
+    costly = np.argsort(-bounds.max(axis=1), kind="stable")[:_LEAVES].tolist()
     leaves = list(dict.fromkeys(costly))
     count = len(tree.leaves)
     near = [leaf + d for leaf in costly[:2] for d in range(-_NEIGHBOURS, _NEIGHBOURS + 1)]
@@ -411,7 +410,7 @@ def _list_candidates(structure: PersonTreeStructure, bounds: RecordBounds) -> li
     candidates: list[Record] = []
     for leaf in dict.fromkeys(leaves):
         node = int(tree.leaves[leaf])
-        cells = np.argsort(-bounds.of_cells[leaf], kind="stable").tolist()
+        cells = np.argsort(-bounds[leaf], kind="stable").tolist()
         if structure.period_index is not None:
             cells = cells[:_CELLS]
         copies = range(2 if tree.multiplicities[node] > 1 else 1)

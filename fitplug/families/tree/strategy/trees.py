@@ -210,13 +210,13 @@ class PersonTreeStrategy(TreeStrategy[PersonTreeStructure]):
         """
         bounds, records = upper_person_cost(self, claimed), count_most_records(self)
         if claimed is None:
-            most = _round_up(bounds.total * (1 + _MARGIN))
-            return StrategyCost(most, bounds.upper_cells().ravel() * (1 + _MARGIN), records)
-        most = _round_up(bounds.total)
+            most = _round_up(bounds.max() * (1 + _MARGIN))
+            return StrategyCost(most, bounds.ravel() * (1 + _MARGIN), records)
+        most = _round_up(bounds.max())
         # Confirm a proven claim no higher than designs state.
-        if most <= claimed <= _round_up(bounds.total * (1 + 2 * _MARGIN)):
+        if most <= claimed <= _round_up(bounds.max() * (1 + 2 * _MARGIN)):
             most = claimed
-        return StrategyCost(most, bounds.upper_cells().ravel(), records)
+        return StrategyCost(most, bounds.ravel(), records)
 
     def compute_attained_square(self) -> int:
         return attain_person_cost(self, upper_person_cost(self))
