@@ -115,6 +115,9 @@ def release(
             then finishes the release.
     """
     check_type("plan", plan, Plan, "fitplug.release(plan, data, folder)")
+    if ledger is not None:
+        call = "fitplug.release(plan, data, ledger=fitplug.Ledger(path))"
+        check_type("ledger", ledger, Ledger, call)
     is_counted = isinstance(data, Tables)
     for_folder = {
         "again": again,

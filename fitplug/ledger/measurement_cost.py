@@ -34,8 +34,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
         raise InputError(
-            f"{type(measurement).__name__} is not an OpenDP measurement. Pass a measurement, for "
-            "example from make_gaussian."
+            "the measurement must be an OpenDP measurement, for example from make_gaussian, not "
+            f"{type(measurement).__name__}"
         )
     measurement_class = opendp.Measurement
     if not measurement:

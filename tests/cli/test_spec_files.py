@@ -89,7 +89,7 @@ class TestCodebooks:
     @pytest.mark.parametrize(
         ("content", "name", "message"),
         [
-            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv does not describe it. Check the"),
+            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv does not describe this attribute. Check"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
             ("attribute,value\nSEX\n", "c.csv", "line 2 must have as many cells"),
             ("attribute,value\nSEX,\n", "c.csv", "line 2 has neither a value nor min and max"),
@@ -106,7 +106,7 @@ class TestCodebooks:
             (
                 "attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n",
                 "c.csv",
-                "an earlier line gives",
+                "an earlier line has other values",
             ),
             ('attribute,value\nSEX,"1\n', "c.csv", "not valid CSV at line 2 or before"),
             ("attribute,value\n", "c.csv", "is empty"),
@@ -272,7 +272,10 @@ class TestTargets:
     def test_what_goes_with_it(self, tmp_path):
         refused(tmp_path, "no such file of targets", target='targets = "none.csv"')
         refused(
-            tmp_path, "remove variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
+            tmp_path,
+            "none of the keys variance",
+            target='targets = "t.csv"\nstd = 3.0',
+            targets="std\n1\n",
         )
         refused(tmp_path, "must be the path", target="targets = 3")
 

@@ -180,7 +180,7 @@ class TestAReleaseIntoAFolder:
         answers = root / "data" / "out" / "answers" / "manifest.json"
         content = answers.read_bytes()
         answers.write_bytes(content[:-1])
-        with pytest.raises(InputError, match="may be a damaged copy of its release"):
+        with pytest.raises(InputError, match="may be a damaged copy of that release"):
             fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
         answers.write_bytes(content)
         found = fp.release(PLAN, TABLES, other, ledger=ledger, key="a")

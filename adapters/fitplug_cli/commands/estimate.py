@@ -211,8 +211,8 @@ def _estimate_quantile(
         raise WorkloadError(named.explain_error(str(error))) from None
     if isinstance(found.low, str):
         raise WorkloadError(
-            f"{named.name!r} is a date, and this table holds numbers. In Python, use "
-            "release.quantile."
+            f"{named.name!r} is a date, but `fitplug estimate` gives numbers only. Use "
+            "release.quantile in Python."
         )
     value = math.nan if found.value is None else float(found.value)
     moe = max(value - found.low, found.high - value)
@@ -269,7 +269,7 @@ def _check_has_attribute(
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
-    known = ", ".join(map(repr, others)) or "none, because it only has totals"
+    known = ", ".join(map(repr, others)) or "none, because the release has only totals"
     raise WorkloadError(
         f"no group of this release has the attribute {attribute!r}. Attributes for --by: {known}"
     )
