@@ -51,7 +51,8 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
         while not _is_within_loss(chain := self(scale), d_in, d_out, output_measure):
             if step > _STEP_LIMIT:
                 raise BudgetError(
-                    f"no scale of the noise has a privacy loss of at most {d_out}. Allow more"
+                    f"no scale of the noise has a privacy loss of at most {d_out}. Allow a larger "
+                    "loss."
                 )
             scale *= 1 + step
             step *= 2

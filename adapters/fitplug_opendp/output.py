@@ -176,7 +176,7 @@ class Output:
             )
         )
         raise InputError(
-            f"{self} already holds a release, and another release costs its rho again. Use the "
+            f"{self} already holds a release, and a second release would cost rho again. Use the "
             f"existing release, or name another folder. {aside}"
         )
 

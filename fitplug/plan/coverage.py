@@ -67,7 +67,7 @@ class Coverage:
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
             raise BudgetError(
-                "coverage needs larger integers than this plan's. Design it with a smaller "
+                "coverage needs larger integers than this plan has. Design it with a smaller "
                 "tolerance."
             )
         return chosen

@@ -74,7 +74,7 @@ def design(
         rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
             Python prints. Not together with epsilon and delta.
         epsilon: A budget in epsilon at `delta`, on the exact curve of `Plan.epsilon`.
-        delta: The delta of `epsilon`, given with it.
+        delta: The delta for `epsilon`; give both or neither.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
             broadcasts to the domain's shape. All targets are scaled by one factor, the least
             that keeps the profile within these budgets, and within rho too, if it is given. With

@@ -74,14 +74,14 @@ def estimate(
     confidence: ConfidenceOption = 0.95,
     simultaneous: Annotated[
         bool,
-        typer.Option("--simultaneous", help="Make all intervals hold jointly at this confidence."),
+        typer.Option("--simultaneous", help="Make all intervals hold together at this confidence."),
     ] = False,
     by: Annotated[
         str | None,
         typer.Option(
             "--by",
-            help="Estimate for each value of an attribute, each node of a tree's level, or each "
-            "region in a CSV or Parquet file of codes and regions.",
+            help="Estimate for each value of an attribute, each node of a level, or each region of "
+            "a CSV or Parquet file with codes and regions.",
             metavar="NAME|FILE",
         ),
     ] = None,
@@ -89,7 +89,7 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute of the codes in the --by file, if no column is named after it.",
+            help="Attribute whose codes the --by file has, if no column has its name.",
         ),
     ] = None,
     leaf: Annotated[

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Release period by period, for one charge.",
+    help="Release a series of periods, for one charge.",
     add_completion=False,
     rich_markup_mode=None,
 )
