@@ -218,8 +218,8 @@ class Release(ReleaseTables):
         """Read the release of a folder that `save` or the command line wrote.
 
         Files are compared with their digests, rho with the plan's integers, and every table with
-        the answers. This notices accidents and edits. It does not notice a forged folder, whose files
-        may all agree.
+        the answers. This notices accidents and edits. It does not notice a forged folder, whose
+        files may all agree.
 
         If the answers or a table are in several parts, each is read, and its digest checked, when
         it is needed. `verify` checks all of them.
