@@ -237,7 +237,7 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("targets", "message"),
         [
-            ("SEX,std\n1,3\n", "a query of 'pyramid' has no target: SEX = 2, AGE = 0"),
+            ("SEX,std\n1,3\n", "an answer of 'pyramid' has no target: SEX = 2, AGE = 0"),
             ("SEX,sdt\n1,3\n", "must have exactly one of the columns variance, std, moe"),
             ("SEX,std,moe\n1,3,4\n", "must have exactly one of the columns"),
             (
