@@ -297,9 +297,9 @@ def count_changes(
     changes = unit.count_changes(ledger_unit)
     if changes is None:
         raise file.make_error(
-            f"is for the unit of privacy ({ledger_unit}), and this charge for ({unit}). The costs "
-            "of these units do not add up, so nothing was charged. Design the plan for the "
-            "ledger's unit, with the same attributes and cells, or use another ledger."
+            f"is for the unit of privacy ({ledger_unit}), and this charge for ({unit}). Such "
+            "costs do not add up, so nothing was charged. Design the plan for the ledger's unit, "
+            "with the same attributes and cells, or use another ledger."
         )
     return changes
 
