@@ -65,7 +65,7 @@ class TruncationLoss:
         return 1 - self.kept.value / self.whole.value
 
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact share of rows left out with this probability.
+        """Compute an interval for the exact share of rows left out, at this confidence.
 
         The interval follows Fieller's theorem for the ratio of independent Gaussian estimates.
 
