@@ -186,7 +186,7 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"noise_std = {noise.noise_std:.6g} is over budget: with so little noise, or after a "
+            f"noise_std = {noise.noise_std:.6g} is over budget: for noise this small, or after a "
             f"million charges, only rho = {format_down(floor_written(left))} is left in the ledger "
             f"{file.path}, whose budget is in epsilon and delta. Nothing was charged. Use a ledger "
             "in rho, or one with any_noise=True.",

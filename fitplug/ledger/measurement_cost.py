@@ -59,8 +59,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
         raise InputError(f"the measurement has no cost at d_in = {distance!r}: {why}") from None
     if type(rho) is not float or not 0 < rho < math.inf:
         raise InputError(
-            f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is not a finite "
-            "number above 0. Pass the distance that one person's rows can cause."
+            f"the measurement's rho is {rho!r} at d_in = {distance!r}, and not a finite number "
+            "above 0. Pass the distance that one person's rows can cause."
         )
     # The decimal that Python prints may be below the map's bound.
     return Fraction(rho)

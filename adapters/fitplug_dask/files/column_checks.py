@@ -335,8 +335,8 @@ class _ColumnCheck:
         column = entry.columns[name]
         if not column.names and lacks_numbers(self._schema):
             raise DataError(
-                f"{self._file.path} does not number its columns, and its Iceberg table does not "
-                "name these numbers. Check the table."
+                f"{self._file.path} has no field IDs, and its Iceberg table does not map the names "
+                "of its columns to field IDs. Check the table."
             )
         return find_stored_column(self._schema, column)
 
