@@ -371,6 +371,6 @@ def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     if person and once_per not in (None, *workload.attributes):
         raise SpecError(
             f"once_per = {once_per!r} names an attribute that no query uses, so counting cannot "
-            "limit the rows per value. Use the attribute in a query, or remove once_per."
+            "enforce it. Use the attribute in a query, or remove once_per."
         )
     return unit

@@ -132,7 +132,7 @@ def gather_outputs(plan: Exchange, outputs: Sequence[int], fetch: Fetch) -> Any:
     except MemoryError:
         return OUT_OF_MEMORY
     except OSError:
-        return Fault("cannot read temporary files of the exchange. Check the disk.", of_data=False)
+        return Fault("cannot read temporary files of rows. Check the disk.", of_data=False)
     except Exception as error:
         return describe_failure(error)
 
