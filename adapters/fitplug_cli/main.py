@@ -35,7 +35,7 @@ _COMMANDS = {
     "export": ("export", "Convert a release to SDMX or a data package."),
     "truncation": ("truncation", "Estimate how many rows a limit per person left out."),
     "ledger": ("ledger", "Create a privacy budget, or show its charges."),
-    "series": ("series", "Release period by period, with one charge for all."),
+    "series": ("series", "Release a series of periods, for one charge."),
 }
 """Each command's module and one-line help."""
 
@@ -75,7 +75,7 @@ class _Commands(CommandGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Release counts about people: every accuracy target met, at the least privacy cost.",
+    help="Release counts about people, as accurate as you need, at the least privacy cost.",
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

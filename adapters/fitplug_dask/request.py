@@ -81,7 +81,7 @@ class Request:
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
         advice = (
-            "Count without person and coverage, so that shards can be counted, or use"
+            "Without person and coverage, fitplug counts such tables in shards. Otherwise use"
             if whole
             else "Use"
         )

@@ -83,7 +83,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.oneway != "unkeyed":
-            raise ValueError("the plan defines what is measured of each column. Leave oneway out.")
+            raise ValueError("the plan already defines the noise of every table. Leave oneway out.")
         check_plan(self.plan)
         if not allows_any_rows(self.plan.unit):
             raise WorkloadError(

@@ -174,8 +174,8 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
     if public := plan.strategy.structure.public_attributes:
         raise WorkloadError(
             f"the totals of each {', '.join(public)} are public for "
-            f"this unit of privacy ({plan.unit}), but mbi accepts no exact measurement except "
-            "the number of all rows. Use fp.ReplaceOne() or fp.AddRemove()."
+            f"this unit of privacy ({plan.unit}), but mbi takes only the number of all rows as "
+            "exact. Use fp.ReplaceOne() or fp.AddRemove()."
         )
     is_public = plan.strategy.structure.public_attributes is not None
     if counts_everybody and not is_public and _count_everybody(plan.workload) is None:

@@ -58,7 +58,7 @@ class SdmxNames:
         for dimension in self.dimensions.values():
             check_component(dimension)
         if len(set(self.dimensions.values())) < len(self.dimensions):
-            raise InputError("dimensions: two attributes have one dimension. Rename one.")
+            raise InputError("dimensions: two attributes have the same dimension. Rename one.")
         for name, codes in self.codes.items():
             check_codes(name, codes)
         for dataflow in self.dataflows.values():
@@ -111,7 +111,7 @@ def check_codes(attribute: str, codes: Mapping[str, str]) -> None:
                 "@ and $."
             )
     if len(set(codes.values())) < len(codes):
-        raise InputError(f"codes of {attribute!r}: two labels have one code. Change one.")
+        raise InputError(f"codes of {attribute!r}: two labels have the same code. Change one.")
 
 
 def parse_dataflow(dataflow: str) -> tuple[str, str, str]:

@@ -184,7 +184,9 @@ def _count_cells(
         raise DataError(why)
     cells, numbers = (result[name].to_numpy() for name in ("cell", "number"))
     if "size" in result.column_names and float(result["size"].to_numpy().sum()) > _MOST_SUM:
-        raise TablesError("the weights add up to too many rows, and integers would overflow.")
+        raise TablesError(
+            "the weights of the rows add up to more than integers hold. Count fewer rows."
+        )
     counts = np.zeros(sum(sizes) + (len(outside) + 1 if outside else 0), dtype=np.int64)
     if len(cells) and not 0 <= cells.min() <= cells.max() < len(counts):
         raise DataError(_FAILED)

@@ -117,7 +117,7 @@ def register_constructor(name: str, constructor: Callable[..., Any]) -> None:
         return
     registered, _ = constructors[name]
     if not (registered.__doc__ or "").startswith(str(constructor.__doc__)):
-        raise ValueError(f"OpenDP's Context API has a different {name!r} already")
+        raise ValueError(f"OpenDP's Context API already has another constructor {name!r}")
 
 
 def add_frame_method(name: str, method: Callable[..., Any]) -> None:
@@ -136,7 +136,7 @@ def add_frame_method(name: str, method: Callable[..., Any]) -> None:
 
     present = getattr(LazyFrameQuery, name, method)
     if present is not method:
-        raise ValueError(f"OpenDP's queries on LazyFrames have a different {name!r} already")
+        raise ValueError(f"OpenDP's queries on LazyFrames already have another method {name!r}")
     setattr(LazyFrameQuery, name, method)
 
 

@@ -103,7 +103,7 @@ def preflight(context: Any, measurement: Any) -> None:
     ):
         if theirs != ours:
             raise ValueError(
-                f"the {what} of the measurement is {ours}, but the context has {theirs}"
+                f"the {what} of the measurement is {ours}, but the context needs {theirs}"
             )
     costs = _make_exact(measurement.map(context.d_in))
     if context.d_mids is not None:
@@ -125,8 +125,8 @@ def preflight(context: Any, measurement: Any) -> None:
             pairs = [format_excess(float(c), float(r)) for c, r in zip(costs, left, strict=True)]
             shown = [", ".join(texts) for texts in zip(*pairs, strict=True)]
             raise OverBudget(
-                f"over budget: the query costs a privacy loss of {shown[0]}, but the context "
-                f"has {shown[1]} left",
+                f"over budget: the query has a privacy loss of {shown[0]}, but the context has "
+                f"only {shown[1]} left",
                 requested=float(cost),
                 remaining=float(rest),
             )

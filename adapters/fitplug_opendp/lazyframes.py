@@ -163,7 +163,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     of Bounds by the same columns. If a frame cannot be computed, the error does not explain why, so
     read and check the data first.
 
-    OpenDP's features "contrib" and "honest-but-curious" must be switched on before.
+    OpenDP's features "contrib" and "honest-but-curious" must be enabled first.
 
     Args:
         input_domain: A lazyframe_domain with a column for each attribute that the workload uses.

@@ -42,7 +42,7 @@ def make_fitness_for_use(
       `fp.ReplaceOne()`, change_one_distance();
     * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
 
-    OpenDP's features "contrib" and "honest-but-curious" must be switched on before. Give vectors
+    OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors
     as NumPy arrays: for a Python list with a number that does not fit, OpenDP's own error names
     that number.
 

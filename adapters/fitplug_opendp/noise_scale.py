@@ -50,7 +50,10 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
         step = math.ulp(1.0)
         while not _is_within_loss(chain := self(scale), d_in, d_out, output_measure):
             if step > _STEP_LIMIT:
-                raise BudgetError(f"no noise scale has a privacy loss of at most {d_out}")
+                raise BudgetError(
+                    f"no scale of the noise has a privacy loss of at most {d_out}. Allow a larger "
+                    "loss."
+                )
             scale *= 1 + step
             step *= 2
         chain.param = scale

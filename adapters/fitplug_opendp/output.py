@@ -176,7 +176,7 @@ class Output:
             )
         )
         raise InputError(
-            f"{self} already holds a release, and another release costs its rho again. Use the "
+            f"{self} already holds a release, and a second release would cost rho again. Use the "
             f"existing release, or name another folder. {aside}"
         )
 
@@ -193,7 +193,7 @@ class Output:
             path = self.place.path
             if _has_files(path):
                 raise InputError(
-                    f"{path}, {why}, holds files that may be a damaged copy of its release. "
+                    f"{path}, {why}, holds files that may be a damaged copy of that release. "
                     "Restore the release there, or move the files away if they are something "
                     "else."
                 )

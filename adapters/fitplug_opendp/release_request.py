@@ -124,9 +124,9 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
     if rows == drawn_from:
         return
     raise KeyTaken(
-        f"{_describe(charge, ledger)} was drawn from other rows ({drawn_from}) than this release "
-        f"uses ({rows}). Nothing was charged. Use the same rows to finish that release, or use "
-        "another key.",
+        f"{_describe(charge, ledger)} is for a release of other rows ({drawn_from}) than this one "
+        f"({rows}). Nothing was charged. Use the same rows to finish that release, or use another "
+        "key.",
         number=charge.entry.id,
     )
 
@@ -136,14 +136,14 @@ def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugErro
     stage = charge.stage
     if stage.folder is None:
         return KeyTaken(
-            f"{_describe(charge, ledger)} was released in the memory of a process at "
+            f"the release of {_describe(charge, ledger)} was made in the memory of a process at "
             f"{stage.time[:19]}, and fitplug never draws the same noise again. Use another key.",
             number=charge.entry.id,
         )
     return FitplugError(
-        f"{_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its staged answers "
-        f"next to {stage.folder} are missing or damaged. Restore them, or make another release "
-        "with a new key."
+        f"the release of {_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its "
+        f"hidden answers next to {stage.folder} are missing or damaged. Restore these files, or "
+        "make another release with a new key."
     )
 
 
@@ -151,8 +151,8 @@ def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError
     """Make the error for a published release that is no longer in its folder."""
     folder = charge.stage.folder
     return FitplugError(
-        f"{_describe(charge, ledger)} was published in {folder} at {charge.stage.time[:19]}, "
-        "but it is no longer there. If --replace moved it, look for "
+        f"the release of {_describe(charge, ledger)} was published in {folder} at "
+        f"{charge.stage.time[:19]}, but is no longer there. If --replace moved it, look for "
         f"{Path(str(folder)).name}-<time>. Otherwise make another release with a new key."
     )
 

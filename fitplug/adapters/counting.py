@@ -66,7 +66,7 @@ def count(
             only; for files that do not state their number of rows, it is guessed from their size.
 
     Returns:
-        Tables of int64 arrays, one for each attribute set, axes in the domain's order.
+        Tables of int64 arrays, one for each attribute set, with axes in the domain's order.
 
     Raises:
         TypeError: The plan has the wrong type.
@@ -106,7 +106,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
         client: As for `count`.
 
     Returns:
-        The numbers of files, tasks and cells, and the memory in bytes that one process will hold.
+        The numbers of files, tasks and cells, and the memory in bytes that one process needs.
 
     Raises:
         ImportError: As for `count`.

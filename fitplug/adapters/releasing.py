@@ -54,12 +54,12 @@ def release(
     run that was killed, or finds the finished folder, at no further cost. The folder is what
     `fitplug run` writes: tables, answers, the plan, and a review.
 
-    **From a source**, or with `client`, the release is made in parts of about a million answers,
-    on threads or a cluster. If a part is drawn twice, the copy that is written first counts. A
+    **From a source**, or with `client`, the release is made in parts of about a million answers, on
+    threads or a cluster. If a part is drawn twice, the copy that is written first counts. A
     repeated run draws only the missing parts. It counts again, and is refused if the data have
     changed, because answers from two data sets would cost more than was charged. A secret in
-    `key_file` makes this possible until the release is published. Exact counts of more than 2^24
-    cells stay next to the folder until then, encrypted.
+    `key_file` makes repeated runs possible until the release is published. Exact counts of more
+    than 2^24 cells stay next to the folder until then, encrypted.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -72,10 +72,10 @@ def release(
         key: The name of the release in the ledger. Without a key, each call in memory is a new
             release, and the plan, its cost and the folder identify a release into a folder.
         client: A dask.distributed Client that counts, draws and writes; None for this process.
-        covered_by: The key or the number of an earlier charge. Nothing is charged if in no cell
-            the costs add up to more than that charge; see `Ledger.charge_covered`. Both releases
-            must use the same rows: if rows were limited per person, weighted or filtered, they
-            must use the same tables.
+        covered_by: The key or the number of an earlier charge. Nothing is charged if, in every
+            cell, the costs together stay within that charge; see `Ledger.charge_covered`. Both
+            releases must use the same rows: if rows were limited per person, weighted or filtered,
+            they must use the same tables.
         what: The text that the ledger keeps with the charge; see `Ledger.charge`.
         again: For a release into a folder without a key, whether to draw a plan again that was
             already released.
@@ -115,6 +115,9 @@ def release(
             then finishes the release.
     """
     check_type("plan", plan, Plan, "fitplug.release(plan, data, folder)")
+    if ledger is not None:
+        call = "fitplug.release(plan, data, ledger=fitplug.Ledger(path))"
+        check_type("ledger", ledger, Ledger, call)
     is_counted = isinstance(data, Tables)
     for_folder = {
         "again": again,

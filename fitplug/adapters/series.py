@@ -130,8 +130,8 @@ def begin_series(
         display: Whether each period gets display tables too, which keep the numbers of earlier
             display tables.
         key_file: The file for the key of the exact counts, which are kept encrypted next to the
-            folder; a new file in a different folder from both. If left out, it is a file in your
-            account, `Series.key_file`. Back it up separately from the counts: without it no later
+            folder. Name a new file in another place. If left out, it is a file in your account,
+            `Series.key_file`. Back it up separately from the counts: without it no later
             period can be drawn. It is removed after the last period.
 
     Returns:
@@ -176,8 +176,9 @@ def open_series(
 
     Args:
         folder: The folder of the series.
-        ledger: The ledger that the series was charged to. Without it the series can only be read,
-            by anybody who has the folder, and is not compared with the ledger.
+        ledger: The ledger that the series was charged to. Without it, anybody who
+            has the folder can read the series but not draw, and fitplug does not compare the series
+            with the ledger.
         key_file: The file of the key that `begin_series` was given, or where it is now. The file is
             needed when a period is drawn.
 

@@ -68,8 +68,8 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "the plan's coverage counts the rows in no table, but person does not limit these "
-            "rows. Leave out person, or design without coverage."
+            "the plan's coverage counts the rows in no table, but person limits only the rows in "
+            "the tables. Leave out person, or design without coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)

@@ -171,7 +171,7 @@ class Source:
         for name, column in (self.columns or {}).items():
             if not isinstance(column, str) or not column:
                 raise DomainError(
-                    f"columns gives {name!r} the column {column!r}, which must be a name"
+                    f"columns gives {name!r} the column {column!r}, which is not a name"
                 )
             if column in list_person_columns(self):
                 raise DomainError(
@@ -279,8 +279,8 @@ class Preview:
         rows_are: A sentence that says how rows are counted.
         without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
             without checksums, in which damage may not be noticed.
-        counts: If each row counts once, the columns that, by their names and types, may hold the
-            number of people that a row stands for.
+        counts: The columns whose names and types suggest that they hold the number of people that
+            a row stands for; none if rows are weighted.
     """
 
     files: int

@@ -64,8 +64,8 @@ class Dates(Attribute):
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
     Rows hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
-    2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell, and for
-    quarters and weeks 2020Q4 and 2020W53. A text with an offset, such as 2020-12-31T23:59:59Z,
+    2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell, or
+    2020Q4 and 2020W53 for quarters and weeks. A text with an offset, such as 2020-12-31T23:59:59Z,
     counts as the date that it shows. Other days, times of years before 1 or after 9999, and text of
     another form, such as 12/31/2020, are outside. Tables show cells as ISO 8601 does: 2020-12-31,
     2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. Ranges name these labels, or days

@@ -87,7 +87,8 @@ class Domain:
         column = name_label_column(name)
         if column in self:
             raise DomainError(
-                f"attribute {column!r} has the name of the label column of {name!r}. Rename it."
+                f"attribute {column!r} has the name of the label column of {name!r}. Rename the "
+                "attribute."
             )
         unknown = set(self.value_labels[name])
         for kind in get_codec(self[name]).levels or ("identity",):

@@ -81,4 +81,7 @@ def to_float(value: Any) -> float:
 
 def describe_wrong_type(expected: type, actual: str) -> str:
     """Say why a column cannot be encoded, without revealing its values."""
-    return f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}"
+    return (
+        f"the domain expects {TYPE_NAMES[expected]}, but the column has {actual}. Convert the "
+        "column, or change the domain."
+    )

@@ -66,8 +66,8 @@ class Measure(Attribute):
             a value. Without it such rows are outside.
 
     Raises:
-        DomainError: The bounds do not increase, are neither dates nor finite numbers below 2**53 in
-            size, or their distance is not a whole number of units or above 2**25 units.
+        DomainError: `low` is not below `high`, a bound is neither a date nor a finite number below
+            2**53 in size, or the bounds are not a whole number of units apart, at most 2**25.
     """
 
     low: Bound

@@ -246,9 +246,9 @@ class Evaluation:
             others: Evaluations of other strategies on the same workload with the same plan.
 
         Returns:
-            A matplotlib Figure. The left panel shows rho of the certified bound and of each
-            strategy, the right panel the largest standard deviation in each group if each strategy
-            spends the rho of the bound.
+            A matplotlib Figure. The left panel shows the rho of the certified bound and of each
+            strategy. The right panel shows the largest standard deviation in each group, if each
+            strategy spends the rho of the bound.
 
         Raises:
             ImportError: matplotlib is not installed.

@@ -385,7 +385,7 @@ class _Parser:
         """Raise WorkloadError for a name that is not an attribute of a group."""
         raise WorkloadError(
             f"{group!r} has no attribute {name!r} at character {token.column}. "
-            f"{_suggest_name(name, attributes)}"
+            f"{_suggest_name(name, attributes) if attributes else 'Leave out the brackets.'}"
         )
 
 

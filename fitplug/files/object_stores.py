@@ -162,7 +162,9 @@ def _check_process() -> None:
     if not _process:
         _process.append(os.getpid())
     if _process[0] != os.getpid():
-        raise RuntimeError("this process was forked after a store was opened")
+        raise RuntimeError(
+            "this process was forked after a store was opened, and cannot read from stores"
+        )
 
 
 def _open_store(root: str, settings: Mapping[str, Any]) -> Any:

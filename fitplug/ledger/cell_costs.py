@@ -217,8 +217,9 @@ def _combine_axes(
     shape = get_shape(domain, names)
     if math.prod(shape) > MOST_CELLS:
         raise BudgetError(
-            f"the costs would have to be compared over {math.prod(shape)} cells of "
-            f"{' x '.join(names)}; the limit is {MOST_CELLS}. Charge this release separately."
+            f"the costs of these releases differ in {math.prod(shape):,} cells of "
+            f"{' x '.join(names)}, too many to compare. The limit is {MOST_CELLS:,}. Charge this "
+            "release separately."
         )
     return names, shape
 

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 from fitplug.display import format_down, format_excess
 from fitplug.domain import Domain
-from fitplug.errors import BudgetError, InputError, OverBudget
+from fitplug.errors import BudgetError, InputError, OverBudget, check_type
 from fitplug.ledger import rows
 from fitplug.ledger.cell_costs import CellCosts
 from fitplug.ledger.file import LedgerFile
@@ -175,6 +175,9 @@ def check_fits(
             "discrete Gaussian, pass noise=; otherwise create a ledger in rho, or one with "
             "any_noise=True, which allows about 10% less rho."
         )
+    if noise is not None:
+        call = "ledger.charge(rho, what=..., noise=fitplug.DiscreteNoise(noise_std, answers))"
+        check_type("noise", noise, DiscreteNoise, call)
     loss = None if noise is None else noise.loss
     left = budget.left_for(loss)
     if (
@@ -183,7 +186,7 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"sigma = {noise.noise_std:.6g} is over budget: with so little noise, or after a "
+            f"noise_std = {noise.noise_std:.6g} is over budget: for noise this small, or after a "
             f"million charges, only rho = {format_down(floor_written(left))} is left in the ledger "
             f"{file.path}, whose budget is in epsilon and delta. Nothing was charged. Use a ledger "
             "in rho, or one with any_noise=True.",
@@ -294,9 +297,9 @@ def count_changes(
     changes = unit.count_changes(ledger_unit)
     if changes is None:
         raise file.make_error(
-            f"protects the unit ({ledger_unit}), and this charge is for another unit ({unit}). "
-            "Their costs do not add up, so nothing was charged. Use another ledger, or design the "
-            "plan for the ledger's unit, with the same attributes and cells."
+            f"is for the unit of privacy ({ledger_unit}), and this charge for ({unit}). Such "
+            "costs do not add up, so nothing was charged. Design the plan for the ledger's unit, "
+            "with the same attributes and cells, or use another ledger."
         )
     return changes
 

@@ -72,7 +72,7 @@ def check_is_covered(
     covered_by, domain, costs = request.covered_by, request.plan.domain, request.costs
     if covered_by is None:
         raise file.make_error(
-            "needs the charge that covers this release. Name it by its number or key."
+            "needs to know which charge covers this release. Give its number or key as covered_by."
         )
     if costs is None:
         raise file.make_error(

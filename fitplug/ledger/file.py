@@ -53,7 +53,7 @@ _PREDICATES = {  # by words of SQLite's message, because only Python 3.11 and la
     "lock": "is in use by another process. Try again when that process is done.",
     "readonly": "cannot be written. Give this user write access to the file and its folder.",
     "unable to open": "cannot be opened. Check that it exists and its folder is writable.",
-    "not a database": "is not a SQLite database. Name another file or restore it from a copy.",
+    "not a database": "is not a SQLite database, as ledgers are. Name another file or restore it.",
     "is full": "cannot be written because the disk is full. Free some space and try again.",
     "disk I/O": "cannot be read or written. Check the disk's space, quota and health.",
 }
@@ -313,7 +313,7 @@ def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
     if unit is None:
         if domain is not None:
             raise BudgetError(
-                "domain defines the cells of a unit, and unit is missing. Give unit too."
+                "domain defines the cells of unit, but unit is missing. Give both, or neither."
             )
         return None
     return BoundUnit(unit) if domain is None else BoundUnit.bind(unit, domain)
@@ -330,8 +330,8 @@ def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
         completed = budget.complete_unit(unit)
         if completed.unit != unit.unit or unit.cells not in (None, completed.cells):
             raise file.make_error(
-                f"protects the unit ({completed}), not ({unit}). Give that unit or none, or name "
-                "another file."
+                f"is for the unit of privacy ({completed}), not ({unit}). Give that unit or none, "
+                "or name another file."
             )
         if completed != budget.bound_unit:
             rows.write_budget(database, replace(budget, bound_unit=completed))

@@ -34,8 +34,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
         raise InputError(
-            f"{type(measurement).__name__} is not an OpenDP measurement. Pass a measurement, for "
-            "example from make_gaussian."
+            "the measurement must be an OpenDP measurement, for example from make_gaussian, not "
+            f"{type(measurement).__name__}"
         )
     measurement_class = opendp.Measurement
     if not measurement:
@@ -59,8 +59,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
         raise InputError(f"the measurement has no cost at d_in = {distance!r}: {why}") from None
     if type(rho) is not float or not 0 < rho < math.inf:
         raise InputError(
-            f"the measurement costs rho = {rho!r} at d_in = {distance!r}, which is not a finite "
-            "number above 0. Pass the distance that one person's rows can cause."
+            f"the measurement's rho is {rho!r} at d_in = {distance!r}, and not a finite number "
+            "above 0. Pass the distance that one person's rows can cause."
         )
     # The decimal that Python prints may be below the map's bound.
     return Fraction(rho)

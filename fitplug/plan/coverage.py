@@ -67,7 +67,7 @@ class Coverage:
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
             raise BudgetError(
-                "coverage needs larger integers than this plan's. Design it with a smaller "
+                "coverage needs larger integers than this plan has. Design it with a smaller "
                 "tolerance."
             )
         return chosen
@@ -139,7 +139,8 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
         if not isinstance(unit, AddRemove):
             why = "makes the number of rows in the tables public"
         raise BudgetError(
-            f"coverage cannot be combined with the unit of privacy {unit!r}: it {why}. Design for "
+            f"coverage cannot be combined with the unit of privacy {unit!r}, which {why}. Design "
+            "for "
             "fp.AddRemove(records=k), or leave coverage out; rows with a value outside "
             f"the domain of {list_names(names)} are then not counted."
         )

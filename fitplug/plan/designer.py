@@ -74,7 +74,7 @@ def design(
         rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
             Python prints. Not together with epsilon and delta.
         epsilon: A budget in epsilon at `delta`, on the exact curve of `Plan.epsilon`.
-        delta: The delta of `epsilon`, given with it.
+        delta: The delta for `epsilon`; give both or neither.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
             broadcasts to the domain's shape. All targets are scaled by one factor, the least
             that keeps the profile within these budgets, and within rho too, if it is given. With
@@ -94,9 +94,9 @@ def design(
             for trees, or over more than 4,096 cells.
         max_iterations: The most iterations of each solve. Queries that share no cells are solved
             separately.
-        coverage: Whether releases also have noisy numbers of the rows that are in no table, by
-            the attribute whose value is outside the domain; see `fitplug.Release.coverage`. They
-            cost nothing more, because no row is both in the tables and in none. It needs
+        coverage: Whether releases also count, with noise, the rows that are in no table, by the
+            attribute whose value is outside the domain; see `fitplug.Release.coverage`. These
+            counts cost nothing more, because no row is both in the tables and in none. It needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
             far. If it returns True, the best plan so far is returned. Its exceptions pass through.

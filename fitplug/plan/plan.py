@@ -76,7 +76,7 @@ class Plan(PlanRecord):
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """List the parts of the mechanism that add noise, each with its sensitivity and sigma.
 
-        Their rho add up to the plan's rho, up to rounding.
+        Their costs add up to the plan's rho, up to rounding.
 
         Returns:
             One entry for each block of a plan whose attributes are all symmetric; one entry for

@@ -144,7 +144,9 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
         if plan_digest(plan) != digest:
             raise PlanError("it has unknown fields, or fitplug did not write it")
     except PlanError as error:
-        raise PlanError(f"{path}: {error}. Design the plan again.") from None
+        raise PlanError(
+            f"{path}: the check of this plan failed: {error}. Design the plan again."
+        ) from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds
         raise PlanError(f"{path}: the plan file is incomplete. Design the plan again.") from None
     return plan, digest

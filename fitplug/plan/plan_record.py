@@ -266,8 +266,8 @@ class PlanRecord:
 
         Returns:
             An array that broadcasts to the domain's shape. An attribute whose cells all cost the
-            same, by symmetry or because no query uses it, has one cell here; in a domain of more
-            than 64 attributes, the most axes that an array can have, it has no axis. The maximum is
+            same, by symmetry or because no query uses it, has one cell here. An array has at most
+            64 axes, so in domains of more attributes it has no axis. The maximum is
             privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
             this maximum.
         """

@@ -56,13 +56,13 @@ def check_form(plan: PlanRecord) -> None:
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
         raise PlanError("the variances are not one number per query")
     if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
-        raise PlanError("the privacy profile is not one number per cell")
+        raise PlanError("the costs of cells are not one number per cell")
     if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.proof.iterations < 0:
         raise PlanError("the tolerance or the number of iterations is out of range")
     if plan.proof.ended not in get_args(Ended):
         raise PlanError("the status of the design is missing")
     if type(plan.proof.duals.frame) is not Frame:
-        raise PlanError("the frame of the dual weights does not belong to the structure")
+        raise PlanError("its dual weights do not have the form that this kind of plan needs")
     if type(plan.has_coverage) is not bool:
         raise PlanError("coverage is neither true nor false")
     certifier = find_family(structure).certifier
@@ -88,7 +88,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if records < FEWEST_RECORDS:
         raise PlanError(f"its integers may overflow with {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):
-        raise PlanError("the privacy profile differs from the plan's claim")
+        raise PlanError("the cost of some cell differs from the plan's claim")
     if not np.array_equal(plan.proof.tiers.of_cell < 0, above == 0):
         raise PlanError("the tiers leave out cells that have a cost")
     try:
@@ -100,7 +100,7 @@ def check_privacy(plan: PlanRecord) -> None:
         raise PlanError("rows in no table cost more than the plan claims")
     budgets = plan.objective.budgets
     if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
-        raise PlanError("the privacy profile exceeds the cell budgets")
+        raise PlanError("some cell costs more than its budget")
 
 
 def verify_on_reading(plan: PlanRecord) -> None:
@@ -146,7 +146,7 @@ def verify(plan: PlanRecord) -> None:
     if is_above_rho or not highest <= evaluate_objective(plan):
         raise PlanError("the lower bound exceeds the plan's own cost")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
-        raise PlanError("the dual weights of the plan do not certify its lower bound")
+        raise PlanError("the dual weights of the plan do not prove its lower bound")
     check_unbiasedness(strategy, reached)
 
 

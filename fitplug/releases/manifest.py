@@ -245,7 +245,9 @@ def read_manifest(
             f"{name} and {PLAN} belong to different plans. Use the files of one folder."
         )
     if header.get("period") != (None if period is None else vars(period)):
-        raise InputError(f"{name} belongs to another series or period")
+        raise InputError(
+            f"{name} belongs to another series or period. Use the files of one series."
+        )
     try:
         parts = [_parse_part(k, one) for k, one in enumerate(header["parts"])]
         _check_places(plan, parts, period)

@@ -49,9 +49,9 @@ def check_period_display(plan: Plan, periods: str) -> None:
         check_display_names(group)
     if not separates_periods(plan.strategy, periods):
         raise WorkloadError(
-            "a series whose queries count several periods together has no display tables unless a "
-            f"table lists the same counts for each cell of {periods}. Add such a table, or leave "
-            "display tables out."
+            "some queries of this series count several periods together, so its display tables "
+            f"need a table that lists the same counts for each cell of {periods}. Add such a "
+            "table, or leave display tables out."
         )
     entries = plan.workload.cell_count * plan.strategy.size
     if entries > _MOST_ENTRIES:

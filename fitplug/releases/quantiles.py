@@ -168,12 +168,15 @@ class _CumulativeCounts:
         outer = within.get(name, [(0, get_codec(self._attribute).value_count)])
         if len(outer) > 1:
             raise WorkloadError(
-                f"Quantiles of {name!r} need one unbroken range of values. Select all values in it."
+                f"Quantiles of {name!r} need one range of values without gaps. Select every value "
+                "in it."
             )
         ((self._first, stop),) = outer
         self._reader, self._asked, self._within = reader, asked, within
         ends = ends[(ends >= self._first) & (ends < stop)]
-        refusal = WorkloadError(f"{asked!r} counts no rows up to values of {name!r}.")
+        refusal = WorkloadError(
+            f"{asked!r} cannot be counted up to each value of {name!r}. Use a group that can."
+        )
         try:
             boxes = reader.read_cumulative(asked, {**within, name: outer}, name)
         except WorkloadError:  # the selection, or the rows of a group, have no such sum
@@ -341,9 +344,14 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
             )
         return of
     if len(ordered) != 1:
-        listed = ", ".join(map(repr, ordered)) or "none"
+        if not ordered:
+            raise WorkloadError(
+                "Quantiles need an attribute whose values have an order, such as ages. Use a group "
+                "that lists these values."
+            )
         raise WorkloadError(
-            f"Name the attribute of the quantiles, of=NAME. Ordered attributes: {listed}."
+            "Name one attribute for the quantiles, as in median(GROUP, NAME) or of=NAME: "
+            f"{', '.join(map(repr, ordered))}."
         )
     return ordered[0]
 

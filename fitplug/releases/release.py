@@ -217,9 +217,9 @@ class Release(ReleaseTables):
     def load(cls, location: str | PathLike[str]) -> Release:
         """Read the release of a folder that `save` or the command line wrote.
 
-        The files carry digests, rho is compared with the plan's integers, and every table with the
-        answers. This notices accidents and edits. It does not notice a forged folder, whose files
-        may all agree.
+        Files are compared with their digests, rho with the plan's integers, and every table with
+        the answers. This notices accidents and edits. It does not notice a forged folder, whose
+        files may all agree.
 
         If the answers or a table are in several parts, each is read, and its digest checked, when
         it is needed. `verify` checks all of them.
@@ -277,7 +277,7 @@ class Release(ReleaseTables):
         verify_parts(self, sample, seed)
 
     def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables: without negative counts, and all in agreement.
+        """Make display tables, which agree with each other and have no negative counts.
 
         All numbers are sums over one nonnegative histogram or, if no histogram fits them, over the
         finest tables; see `DisplayTables.consistent`. They are biased and have no standard

@@ -65,7 +65,7 @@ class TruncationLoss:
         return 1 - self.kept.value / self.whole.value
 
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
-        """Compute an interval that covers the exact share of rows left out with this probability.
+        """Compute an interval for the exact share of rows left out, at this confidence.
 
         The interval follows Fieller's theorem for the ratio of independent Gaussian estimates.
 
@@ -102,7 +102,7 @@ def estimate_truncation(
         whole: A release of the same data with a higher limit.
         expression: What to count: the name of a group of one answer, or an expression as in
             `Release.estimate` that is not a ratio.
-        of: The same count as an expression over the second release, if it differs.
+        of: The expression of the same count in the second release, if it is another one there.
 
     Returns:
         The rows left out.

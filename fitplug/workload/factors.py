@@ -345,7 +345,10 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
             f"{name}: the matrix is empty, shape {array.shape}. Give at least one row."
         )
     if cells is not None and array.shape[1] != cells:
-        raise WorkloadError(f"{name}: the matrix has {array.shape[1]} columns for {cells} cells")
+        raise WorkloadError(
+            f"{name}: the matrix has {array.shape[1]} columns for {cells} cells. Give each row a "
+            "number for each cell. For ranges of values, use `ranges`."
+        )
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         row, column = bad[0]

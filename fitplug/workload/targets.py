@@ -233,7 +233,9 @@ def check_confidence(confidence: float) -> None:
         WorkloadError: `confidence` is not such a number.
     """
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise WorkloadError(f"confidence = {confidence!r} must be between 0 and 1, both excluded")
+        raise WorkloadError(
+            f"confidence = {confidence!r} must be above 0 and below 1, such as 0.95"
+        )
     if confidence < LEAST_CONFIDENCE:
         raise WorkloadError(f"confidence = {confidence!r} must be at least {LEAST_CONFIDENCE:g}")
 

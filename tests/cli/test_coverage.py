@@ -97,7 +97,7 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("[data]\n", '[data]\nperson = "NOTE"\n', "person does not limit the rows in no table"),
+        ("[data]\n", '[data]\nperson = "NOTE"\n', "person limits only the rows in the tables"),
         (
             "{ records = 1 }",
             "{ replace_one = [] }",

@@ -236,7 +236,7 @@ def test_what_makes_no_level(place, content, says):
 
 def test_a_region_with_the_label_of_other_codes(place):
     (place / "r.csv").write_text("code,region\n02,a\n01001,02\n")
-    says = r"r.csv: line 3: GEOID has a value with the region's label"
+    says = r"r.csv: line 3: the region has the label of another value of GEOID"
     refused(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }', says)
     (place / "r.csv").write_text("code,region\n02,02\n01001,b\n")
     spec(place, f"GEOID = {{ {PREFIX} }}", '{ crosswalk = "r.csv" }')

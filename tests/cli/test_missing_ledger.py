@@ -29,8 +29,10 @@ def test_a_release_whose_ledger_is_gone_is_not_followed_by_another(tmp_path, opt
     before = tree(tmp_path)
     ran = fitplug("run", spec, *options)
     assert ran.code == 2
-    assert f"budget.db is missing, but {tmp_path / 'release'} holds a release that was" in ran.err
-    assert "charged to it as charge 1. Restore the ledger" in ran.err
+    assert (
+        f"budget.db does not exist, but {tmp_path / 'release'} holds a release that was" in ran.err
+    )
+    assert "charged to a ledger as charge 1. Name that ledger" in ran.err
     assert tree(tmp_path) == before
     kept.rename(tmp_path / "budget.db")
     assert fitplug("run", spec, "--again", "--replace").code == 0

@@ -89,7 +89,7 @@ class TestCodebooks:
     @pytest.mark.parametrize(
         ("content", "name", "message"),
         [
-            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv does not describe it. Check the"),
+            ("attribute,value\nSEXX,1\n", "c.csv", "c.csv does not describe this attribute. Check"),
             ("SEX,1\n", "c.csv", "no column 'attribute'"),
             ("attribute,value\nSEX\n", "c.csv", "line 2 must have as many cells"),
             ("attribute,value\nSEX,\n", "c.csv", "line 2 has neither a value nor min and max"),
@@ -106,7 +106,7 @@ class TestCodebooks:
             (
                 "attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n",
                 "c.csv",
-                "an earlier line gives",
+                "an earlier line has other values",
             ),
             ('attribute,value\nSEX,"1\n', "c.csv", "not valid CSV at line 2 or before"),
             ("attribute,value\n", "c.csv", "is empty"),
@@ -237,7 +237,7 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("targets", "message"),
         [
-            ("SEX,std\n1,3\n", "a query of 'pyramid' has no target: SEX = 2, AGE = 0"),
+            ("SEX,std\n1,3\n", "an answer of 'pyramid' has no target: SEX = 2, AGE = 0"),
             ("SEX,sdt\n1,3\n", "must have exactly one of the columns variance, std, moe"),
             ("SEX,std,moe\n1,3,4\n", "must have exactly one of the columns"),
             (
@@ -253,8 +253,8 @@ class TestTargets:
             ("SEX,std\n1,2,3\n", "line 2 must have as many cells"),
             ("SEX,std,confidence\n,2,0.9\n", "line 2: confidence is for moe"),
             ("SEX,moe,confidence\n,2,1.5\n", "line 2: confidence must be above"),
-            ("SEX,std\n1,2\n2,3\n1,4\n", "line 2 and line 4 give a query of 'pyramid'"),
-            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 give a query"),
+            ("SEX,std\n1,2\n2,3\n1,4\n", "line 2 and line 4 give an answer of 'pyramid'"),
+            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 give an answer"),
             (
                 "group,SEX,RACE,std\npyramid,1,b,3\n",
                 "the name of column 3 is not an attribute of the domain",
@@ -272,7 +272,10 @@ class TestTargets:
     def test_what_goes_with_it(self, tmp_path):
         refused(tmp_path, "no such file of targets", target='targets = "none.csv"')
         refused(
-            tmp_path, "remove variance", target='targets = "t.csv"\nstd = 3.0', targets="std\n1\n"
+            tmp_path,
+            "none of the keys variance",
+            target='targets = "t.csv"\nstd = 3.0',
+            targets="std\n1\n",
         )
         refused(tmp_path, "must be the path", target="targets = 3")
 

@@ -139,7 +139,7 @@ def test_faults_end_an_exchange_and_quote_nothing(on: str, request: pytest.Fixtu
     client = None if on == "threads" else request.getfixturevalue(on)
     for given, error, says in [
         (-1, DataError, "^input -1 is damaged$"),
-        (-2, FitplugError, r"^the exchange of rows failed \(RuntimeError\)$"),
+        (-2, FitplugError, r"^the exchange of rows failed \(RuntimeError\). Count again.$"),
     ]:
         with pytest.raises(error, match=says) as caught:
             run_exchange(Exchange(split, 3, 3), gather, [0, given, 2], client=client)

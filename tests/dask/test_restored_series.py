@@ -245,5 +245,5 @@ path = "out/"
     for arguments in (("begin", spec, "--key", "k"), ("add", spec, 1), ("close", spec)):
         ran = fitplug("series", *arguments)
         assert ran.code != 0
-        assert "budget.db is missing, but" in ran.err, ran
+        assert "budget.db does not exist, but" in ran.err, ran
     assert not (tmp_path / "budget.db").exists()

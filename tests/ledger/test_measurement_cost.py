@@ -110,7 +110,7 @@ def of_the_same_name() -> Any:
 )
 def test_what_is_no_measurement_of_opendp_is_refused(make: Any, tmp_path: Path) -> None:
     ledger = fp.Ledger(tmp_path / "budget.db", rho=1.0)
-    with pytest.raises(fp.InputError, match="is not an OpenDP measurement"):
+    with pytest.raises(fp.InputError, match="must be an OpenDP measurement"):
         ledger.charge_measurement(make(), 1, what="x")
     assert ledger.entries() == ()
 
@@ -257,4 +257,4 @@ def test_without_opendp_nothing_is_a_measurement(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "budget.db")],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert "object is not an OpenDP measurement" in done.stdout
+    assert "make_gaussian, not object" in done.stdout

@@ -100,7 +100,7 @@ def probe_register_constructor() -> None:
     for _ in range(2):
         _compat.register_constructor(NAME, make)
     try:
-        with pytest.raises(ValueError, match="different 'fitplug_compat_probe'"):
+        with pytest.raises(ValueError, match=r"another [a-z]+ 'fitplug_compat_probe'"):
             _compat.register_constructor(NAME, make_other)
         query = make_context(np.array([1, 2])).query(rho=0.25)
         assert getattr(query, NAME)(2.0).resolve().map(1) > 0
@@ -112,7 +112,7 @@ def probe_frame_method() -> None:
     _compat.add_frame_method(NAME, count_steps)
     try:
         _compat.add_frame_method(NAME, count_steps)
-        with pytest.raises(ValueError, match="different 'fitplug_compat_probe'"):
+        with pytest.raises(ValueError, match=r"another [a-z]+ 'fitplug_compat_probe'"):
             _compat.add_frame_method(NAME, print)
         assert getattr(make_frame_query().filter(pl.col("age") > 1), NAME)(3) == 3
     finally:

@@ -44,7 +44,7 @@ class TestRegister:
         from opendp.context import constructors
 
         monkeypatch.setitem(constructors, "fitness_for_use", (dp.m.then_laplace, True))
-        with pytest.raises(ValueError, match="different 'fitness_for_use'"):
+        with pytest.raises(ValueError, match="another constructor 'fitness_for_use'"):
             fpo.register()
 
     @pytest.mark.parametrize("rho", [1e-9, 0.003, 0.1, 5.0, 1e4])

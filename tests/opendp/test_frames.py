@@ -70,7 +70,7 @@ def test_a_method_of_another_is_kept(monkeypatch):
     from opendp.extras.polars import LazyFrameQuery
 
     monkeypatch.setattr(LazyFrameQuery, "fitness_for_use", print)
-    with pytest.raises(ValueError, match="different 'fitness_for_use'"):
+    with pytest.raises(ValueError, match="another method 'fitness_for_use'"):
         fpo.register()
     assert LazyFrameQuery.fitness_for_use is print
 

@@ -211,7 +211,9 @@ class TestVerify:
         for cell in range(len(squares)):
             less = squares.copy()
             less[cell] *= 1 - 1e-9
-            self.refused(forged, "profile", strategy=self.strategy(forged, column_squares=less))
+            self.refused(
+                forged, "cost of some cell", strategy=self.strategy(forged, column_squares=less)
+            )
 
     def test_any_entry_of_the_strategy_changed_is_refused_or_all_it_says_is_true(self, forged):
         refused = tried = 0

@@ -180,7 +180,7 @@ class TestAReleaseIntoAFolder:
         answers = root / "data" / "out" / "answers" / "manifest.json"
         content = answers.read_bytes()
         answers.write_bytes(content[:-1])
-        with pytest.raises(InputError, match="may be a damaged copy of its release"):
+        with pytest.raises(InputError, match="may be a damaged copy of that release"):
             fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
         answers.write_bytes(content)
         found = fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
@@ -264,7 +264,7 @@ def test_staged_answers_whose_ledger_is_missing_are_not_followed_by_others(tmp_p
     (tmp_path / "budget.db").rename(tmp_path / "kept.db")
     ran = fitplug("run", spec)
     assert ran.code == 2
-    assert "budget.db is missing, but " in ran.err
+    assert "budget.db does not exist, but " in ran.err
     assert not (tmp_path / "budget.db").exists()
     (tmp_path / "kept.db").rename(tmp_path / "budget.db")
     assert fitplug("run", spec).code == 0

@@ -54,9 +54,9 @@ def check_ledger_is_kept(spec: Spec) -> None:
         what, number = unknown or ("", None)
     if number is not None:
         raise LedgerError(
-            f"{spec.ledger_path} is missing, but {what} charged to it as charge {number}. "
-            "Restore the ledger: without it nobody knows what was spent on these people. For a "
-            "release about other people, use another [output] path."
+            f"the ledger {spec.ledger_path} does not exist, but {what} charged to a ledger as "
+            f"charge {number}. Name that ledger, or restore it: without it nobody knows what was "
+            "spent on these people. For a release about other people, use another [output] path."
         )
 
 

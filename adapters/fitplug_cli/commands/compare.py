@@ -31,7 +31,9 @@ def compare(
     first_file: Annotated[
         Path, typer.Argument(help="Spec, plan file or folder of a release.", metavar="A")
     ],
-    second_file: Annotated[Path, typer.Argument(help="Another to compare with A.", metavar="B")],
+    second_file: Annotated[
+        Path, typer.Argument(help="Another spec, plan file or folder.", metavar="B")
+    ],
     delta: Annotated[
         float, typer.Option("--delta", help="Delta at which epsilon is reported.")
     ] = 1e-9,

@@ -74,14 +74,14 @@ def estimate(
     confidence: ConfidenceOption = 0.95,
     simultaneous: Annotated[
         bool,
-        typer.Option("--simultaneous", help="Make all intervals hold jointly at this confidence."),
+        typer.Option("--simultaneous", help="Make all intervals hold together at this confidence."),
     ] = False,
     by: Annotated[
         str | None,
         typer.Option(
             "--by",
-            help="Estimate for each value of an attribute, each node of a tree's level, or each "
-            "region in a CSV or Parquet file of codes and regions.",
+            help="Estimate for each value of an attribute, each node of a level, or each region of "
+            "a CSV or Parquet file with codes and regions.",
             metavar="NAME|FILE",
         ),
     ] = None,
@@ -89,7 +89,7 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute of the codes in the --by file, if no column is named after it.",
+            help="Attribute whose codes the --by file has, if no column has its name.",
         ),
     ] = None,
     leaf: Annotated[
@@ -211,8 +211,8 @@ def _estimate_quantile(
         raise WorkloadError(named.explain_error(str(error))) from None
     if isinstance(found.low, str):
         raise WorkloadError(
-            f"{named.name!r} is a date, and this table holds numbers. In Python, use "
-            "release.quantile."
+            f"{named.name!r} is a date, but `fitplug estimate` gives numbers only. Use "
+            "release.quantile in Python."
         )
     value = math.nan if found.value is None else float(found.value)
     moe = max(value - found.low, found.high - value)
@@ -269,7 +269,7 @@ def _check_has_attribute(
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
-    known = ", ".join(map(repr, others)) or "none, because it only has totals"
+    known = ", ".join(map(repr, others)) or "none, because the release has only totals"
     raise WorkloadError(
         f"no group of this release has the attribute {attribute!r}. Attributes for --by: {known}"
     )

@@ -31,13 +31,13 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="sdmx-csv, frictionless, or the format of another package.",
+            help="sdmx-csv, frictionless, or a format that another package adds.",
             metavar="FORMAT",
         ),
     ],
     agency: Annotated[
         str | None,
-        typer.Option("--agency", help="For sdmx-csv: agency that maintains the structures."),
+        typer.Option("--agency", help="For sdmx-csv: who maintains the structures, such as ISTAT."),
     ] = None,
     structure_version: Annotated[
         str | None,
@@ -58,7 +58,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--codes",
-            help="For sdmx-csv: a file with the columns value and code.",
+            help="For sdmx-csv: your own codes, from a file with columns value and code.",
             metavar="ATTRIBUTE=FILE",
         ),
     ] = None,
@@ -66,7 +66,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dataflow",
-            help="For sdmx-csv: a table's dataflow, if it is maintained elsewhere.",
+            help="For sdmx-csv: the dataflow of a table whose structure others maintain.",
             metavar="TABLE=AGENCY:ID(VERSION)",
         ),
     ] = None,

@@ -112,7 +112,7 @@ def init(
         float | None,
         typer.Option("--epsilon", help="Total budget as epsilon. Needs --delta."),
     ] = None,
-    delta: Annotated[float | None, typer.Option("--delta", help="Delta of --epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="Delta for --epsilon.")] = None,
     any_noise: Annotated[
         bool,
         typer.Option(

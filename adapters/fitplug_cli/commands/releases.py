@@ -109,9 +109,9 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
         why = "a column read under another name (from) may be another column"
     if why is not None:
         raise SpecError(
-            f"{spec.path}: --covered-by {options.covered_by!r} needs the same rows as that "
-            f"charge, but [data] {why}. Use `fitplug release --counts` with the counts file of "
-            "that charge."
+            f"{spec.path}: --covered-by {options.covered_by!r} needs a count of the same rows as "
+            f"in that release, but [data] {why}. Use `fitplug release --counts` with the counts "
+            "file of that release."
         )
 
 

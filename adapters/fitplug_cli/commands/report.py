@@ -62,7 +62,8 @@ def report(
         bool,
         typer.Option(
             "--full",
-            help="Also print costs for other row limits and deltas, and other mechanisms.",
+            help="Also print the cost of other limits on rows per person and of other mechanisms, "
+            "and epsilon at other deltas.",
         ),
     ] = False,
     quiet: QuietOption = False,

@@ -44,7 +44,7 @@ def run(
 ) -> None:
     """Design, count and release in one step.
 
-    Charges the ledger, draws the noise and writes the tables, exactly once. After an
+    Charge the ledger, draw the noise and write the tables, each exactly once. After an
     interruption the same command finishes the work at no further cost.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Release period by period, for one charge.",
+    help="Release a series of periods, for one charge.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -148,8 +148,9 @@ def _find_ledger(spec: Spec) -> Ledger:
     folder = _find_folder(spec)
     if spec.ledger is not None and not has_ledger_file(spec) and (folder / SERIES_RECORD).exists():
         raise LedgerError(
-            f"{spec.ledger_path} is missing, but {folder} holds a series that was charged to it. "
-            "Restore the ledger: it records which periods were drawn."
+            f"the ledger {spec.ledger_path} does not exist, but {folder} holds a series that was "
+            "charged to a ledger. Name that ledger, or restore it: it records which periods were "
+            "drawn."
         )
     ledger = open_ledger(spec)
     if ledger is None:

@@ -68,7 +68,9 @@ def show(
     ] = None,
     display: Annotated[
         bool,
-        typer.Option("--display", help="Show the display tables instead, which are biased."),
+        typer.Option(
+            "--display", help="Show the display tables (biased) instead of the estimates."
+        ),
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
     quiet: QuietOption = False,

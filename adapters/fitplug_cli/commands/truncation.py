@@ -31,7 +31,7 @@ def truncation(
     ] = "total",
     of: Annotated[
         str | None,
-        typer.Option("--of", help="What to count in WHOLE, if its groups differ."),
+        typer.Option("--of", help="What to count in WHOLE, if not EXPRESSION."),
     ] = None,
     confidence: ConfidenceOption = 0.95,
     quiet: QuietOption = False,

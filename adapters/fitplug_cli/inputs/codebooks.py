@@ -83,7 +83,9 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
     codebook = read_codebook(path)
     entries, labels = codebook.entries, codebook.labels.get(name, {})
     if name not in entries:
-        raise DomainError(f"{path} does not describe it. {suggest_column(name, entries)}")
+        raise DomainError(
+            f"{path} does not describe this attribute. {suggest_column(name, entries)}"
+        )
     try:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
@@ -158,7 +160,8 @@ def _read_csv(path: Path) -> Codebook:
             codebook.add_label(name, value, row.get(LABEL_KEY))
         elif value or name in entries:
             raise DomainError(
-                f"{where}: an earlier line gives values or a range. Give one range, or only values."
+                f"{where}: an earlier line has other values or a range of this attribute. Give one "
+                "range, or only values."
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))

@@ -275,8 +275,8 @@ def build_region_rows(name: str, attribute: Attribute, given: Any, folder: Path)
             row[first:end] = 1.0
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{regions.origins[label]}: {name} has a value with the region's label, but other "
-                "members. Rename the region."
+                f"{regions.origins[label]}: the region has the label of another value of {name}. "
+                "Rename the region."
             )
     return build_labelled_factor(name, attribute, matrix, list(regions.cells))
 

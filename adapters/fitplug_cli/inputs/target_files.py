@@ -100,7 +100,7 @@ def read_targets(
         first = np.flatnonzero(conflicts >= 0)[0]
         one, other = (file.locate_row(int(n.flat[first])) for n in (conflicts, numbers))
         raise WorkloadError(
-            f"{path}: {one} and {other} give a query of {name!r} different targets. Remove one, "
+            f"{path}: {one} and {other} give an answer of {name!r} different targets. Remove one, "
             "or name more labels in one."
         )
     if (named < 0).any():
@@ -110,7 +110,7 @@ def read_targets(
             f"{f.attribute} = {label}" for f, label in zip(bound, labels, strict=True)
         )
         raise WorkloadError(
-            f"{path}: a query of {name!r} has no target"
+            f"{path}: an answer of {name!r} has no target"
             + (f": {query}" if query else "")
             + ". Add a line for it."
         )

@@ -34,7 +34,7 @@ def build_source(folder: Path, data: DataSection, columns: Mapping[str, str]) ->
     else:
         location = str(folder / path)
     if data.version is not None and data.table not in _LAKES:
-        raise SpecError('version needs table = "delta" or "iceberg". Add it, or remove version.')
+        raise SpecError('version needs table = "delta" or "iceberg". Add table, or remove version.')
     if data.path is not None and data.table is not None:
         location = _LAKES[data.table](location, data.version)
     return Source(

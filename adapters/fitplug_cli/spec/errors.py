@@ -25,7 +25,7 @@ UNDECIDED = "?"
 
 HOW_TO_WRITE_UNIT = (
     "Write { records = 1 } if every row is a different person, or { records = K } if a person may "
-    "have up to K rows. K rows cost K^2 times the rho of one row"
+    "have up to K rows. K rows cost K^2 times the rho of one row."
 )
 """How to fix a spec without a unit of privacy, which has no default."""
 
@@ -106,18 +106,18 @@ _AMOUNTS = ("privacy", "rho"), ("privacy", "max_rho"), ("ledger", "rho")
 """Keys whose decimals a float would round."""
 
 _EXPLANATIONS = {
-    "Cannot declare": "a table appears twice",
-    "Cannot mutate": "a table appears twice",
+    "Cannot declare": "a section appears twice (begin each query with [[query]])",
+    "Cannot mutate": "a section appears twice (begin each query with [[query]])",
     "Cannot overwrite a value": "a key appears twice",
-    "Cannot redefine": "a table appears twice",
+    "Cannot redefine": "a section appears twice (begin each query with [[query]])",
     "Duplicate": "a key appears twice",
     "Expected '='": "a key needs = and a value (names with blanks need quotes)",
-    "Expected ']'": "a table needs ] after its name",
-    "Expected ']]'": "a table needs ]] after its name",
+    "Expected ']'": "a section needs ] after its name",
+    "Expected ']]'": "a section needs ]] after its name",
     "Expected newline": "the line continues after its value",
     "Invalid date": "not a date or time",
     "Invalid initial character": "not a key",
-    "Invalid statement": "not a key or a table",
+    "Invalid statement": "not a key or a section",
     "Invalid value": "not a value (strings need quotes)",
     "Unclosed array": "a list needs ]",
     "Unclosed inline table": "a table needs }",

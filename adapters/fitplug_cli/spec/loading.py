@@ -97,8 +97,8 @@ def build_group(
         file = entry[TARGETS_KEY]
         if target or not isinstance(file, str) or not isinstance(name, str):
             raise WorkloadError(
-                f"{where}: targets must be the path of a CSV file. Give the group a name, and "
-                f"remove {', '.join(TARGET_KEYS)}."
+                f"{where}: targets must be the path of a CSV file. The query needs a name, and "
+                f"none of the keys {', '.join(TARGET_KEYS)}."
             )
         target = read_targets(folder / file, name, factors, domain, names)
     try:
@@ -263,8 +263,8 @@ def _build_spec(path: Path, document: Document) -> Spec:
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
-                "person does not limit the rows in no table, which [design] coverage counts. "
-                "Remove one of them."
+                "person limits only the rows in the tables, but [design] coverage also counts "
+                "rows in no table. Remove person or coverage."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)
@@ -304,7 +304,7 @@ def _check_budget(ledger: LedgerSection) -> None:
     if not given:
         raise SpecError("rho is missing. Add the total budget: rho, or epsilon and delta.")
     if given not in (["rho"], ["epsilon", "delta"]):
-        raise SpecError(f"has {' and '.join(given)}. Give rho alone, or epsilon and delta.")
+        raise SpecError(f"has {', '.join(given)}. Give rho alone, or epsilon with delta.")
     _ = ledger.exact_total
 
 
@@ -370,7 +370,7 @@ def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
     if person and once_per not in (None, *workload.attributes):
         raise SpecError(
-            f"no query uses once_per = {once_per!r}, so counting cannot keep one row for each of "
-            "its values. Use it in a query, or remove once_per."
+            f"once_per = {once_per!r} names an attribute that no query uses, so counting cannot "
+            "enforce it. Use the attribute in a query, or remove once_per."
         )
     return unit

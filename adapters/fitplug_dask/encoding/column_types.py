@@ -119,7 +119,8 @@ def explain_value_mismatch(
     if zone is not None:
         return None
     return (
-        f"{why}; the date of a time with a time zone depends on the zone, so give one, such as "
+        f"{why}; the date of a time with a time zone depends on the zone, so name the zone, such "
+        "as "
         'zone="Europe/Berlin"'
     )
 

@@ -21,8 +21,8 @@ Fetch: TypeAlias = Callable[[int], "Mapping[int, memoryview] | Missing"]
 
 _NO_ENCRYPTION = Fault(
     "confidential rows exceed the memory allowed for them, and fitplug writes them to disk "
-    'only with encryption. Install it with: pip install "fitplug[dask]", or give the workers '
-    "more memory.",
+    'only with encryption. Install the encryption with: pip install "fitplug[dask]", or give the '
+    "workers more memory.",
     of_data=False,
 )
 _NO_DISK = Fault(
@@ -132,7 +132,7 @@ def gather_outputs(plan: Exchange, outputs: Sequence[int], fetch: Fetch) -> Any:
     except MemoryError:
         return OUT_OF_MEMORY
     except OSError:
-        return Fault("cannot read temporary files of the exchange. Check the disk.", of_data=False)
+        return Fault("cannot read temporary files of rows. Check the disk.", of_data=False)
     except Exception as error:
         return describe_failure(error)
 
@@ -141,7 +141,9 @@ def describe_failure(error: Exception) -> Fault:
     """Return a Fault that quotes fitplug's own errors, and names only the type of any other."""
     if isinstance(error, FitplugError):
         return Fault(str(error), of_data=isinstance(error, DataError))
-    return Fault(f"the exchange of rows failed ({type(error).__name__})", of_data=False)
+    return Fault(
+        f"the exchange of rows failed ({type(error).__name__}). Count again.", of_data=False
+    )
 
 
 def group_outputs(outputs: int, groups: int) -> list[range]:

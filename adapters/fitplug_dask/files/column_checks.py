@@ -335,8 +335,8 @@ class _ColumnCheck:
         column = entry.columns[name]
         if not column.names and lacks_numbers(self._schema):
             raise DataError(
-                f"{self._file.path} does not number its columns, and the table has no name "
-                "mapping for them. Check the table."
+                f"{self._file.path} has no field IDs, and its Iceberg table does not map the names "
+                "of its columns to field IDs. Check the table."
             )
         return find_stored_column(self._schema, column)
 
@@ -361,7 +361,7 @@ class _ColumnCheck:
             if key.name == name:
                 raise DataError(
                     f"folder {key.folder}: {subject} by a column {name!r} of the files, not by "
-                    "folder names. Store it as a column."
+                    f"folder names. Store {name!r} as a column."
                 )
 
     def _make_missing_error(self, name: str, advice: str = "") -> DataError:
@@ -391,7 +391,7 @@ class _ColumnCheck:
         """
         names = list(self._schema.names)
         if separator := find_separator(names):
-            return f"It seems to have {separator} between its values. Write it with commas."
+            return f"The file seems to have {separator} between its values. Write it with commas."
         if can_name_columns(names) and any(stored in names for stored in self.stored.values()):
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):

@@ -212,10 +212,9 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             self._read_sealed(self.index, answers)
         except InputError as error:
             raise FitplugError(
-                f"{self} was released, but the ledger {self.series_charge.ledger.path} does "
-                "not have it, so this is an older copy of the ledger. Nothing was drawn or "
-                "charged. Restore the newest copy. fitplug cannot restore the entry from the "
-                f"folder: {error}"
+                f"{self} was released, but the ledger {self.series_charge.ledger.path} is an "
+                "older copy without its entry. Nothing was drawn or charged. Restore the newest "
+                f"copy: the folder alone cannot restore the entry ({error})"
             ) from None
         draw = self._begin_draw()
         charges = ReleaseCharges(self.series_charge.ledger)

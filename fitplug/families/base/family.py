@@ -134,7 +134,9 @@ class Certifier(ABC, Generic[S]):
             PlanError: If they cannot.
         """
         if not (objective.plain or self.takes_objectives):
-            raise PlanError(f"plans of this structure ({structure}) have the plain objective only")
+            raise PlanError(
+                f"this kind of plan ({structure}) has neither cell budgets nor total_error_weight"
+            )
         if (frame != NO_FRAME) != self.has_frame:
             raise PlanError("the frame of the dual weights is not one of the structure's")
 

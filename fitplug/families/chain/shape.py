@@ -88,7 +88,7 @@ class ChainStructure(Structure):
     @property
     def remedy(self) -> str:
         return (
-            "the strategies of a chain are not exactly the optimum; for the optimum, "
+            "for so many cells fitplug finds only nearly the optimum; for the optimum, "
             f"use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
         )
 
@@ -96,8 +96,9 @@ class ChainStructure(Structure):
         names = self.asymmetric
         if self.n > MAX_CHAIN or self.n * len(self.blocks) > MAX_BLOCK_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks. The limits "
-                f"are {MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all blocks together. Use "
+                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} combinations with "
+                f"other attributes. The limits are {MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} "
+                "in all combinations together. Use "
                 f"{suggest_fewer_cells(self.workload.domain, names)}"
             )
 

@@ -175,8 +175,8 @@ class PersonStructure(MatrixStructure):
     @property
     def remedy(self) -> str:
         return (
-            "the rows of a person can lie in too many ways to try all of them, so the cost is an "
-            "upper limit; use fewer periods, or fewer attributes in one query"
+            "a person's rows can be in too many combinations of cells to try them all, so the cost "
+            "is an upper limit; use fewer periods, or fewer attributes in one query"
         )
 
     @property

@@ -153,9 +153,9 @@ class PairStructure(MatrixStructure):
             )
         if not takes_some and not self.fits:
             raise WorkloadError(
-                f"the workload has {len(self.blocks):,} blocks over {self.pairs.nodes:,} cells, "
-                "too many for the unit of privacy ReplaceOne. Use fewer attributes in one query, "
-                f"or {TWO_CHANGES}"
+                f"the queries distinguish {self.pairs.nodes:,} cells in {len(self.blocks):,} "
+                "combinations of attributes, too many for the unit of privacy ReplaceOne. Use "
+                f"fewer attributes in one query, or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

@@ -77,7 +77,9 @@ _NEGLIGIBLE = 0.01
 _ROUNDED_ROOM = 0.999
 """The share of the room to use, since rounding may enlarge entries."""
 
-_NO_ROOM = "tables of so many cells exceed 64-bit integers; ask for tables of fewer cells"
+_NO_ROOM = (
+    "tables of so many cells need integers of more than 64 bits; ask for tables of fewer cells"
+)
 
 _TRIED = 512
 """The number of multiples of the blocks to try."""

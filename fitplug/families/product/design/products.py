@@ -101,8 +101,8 @@ def round_member(
             break
     if best is None:
         raise DesignError(
-            "tables of so many attributes exceed 64-bit integers. Ask for tables of fewer "
-            "attributes."
+            "tables of so many attributes need integers of more than 64 bits. Ask for tables of "
+            "fewer attributes."
         )
     blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
     return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))

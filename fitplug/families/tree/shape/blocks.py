@@ -154,9 +154,10 @@ class TreeStructure(Structure):
         if nodes > MAX_NODES:
             raise WorkloadError(
                 f"the queries distinguish {self.tree.size:,} nodes of {self.tree_attribute!r} in "
-                f"{len(self.blocks):,} blocks. The limit is {MAX_NODES:,} nodes together. Give "
-                "leaves with the same parent equal targets, use fewer other attributes in one "
-                "query, or use " + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
+                f"{len(self.blocks):,} combinations with other attributes. The limit is "
+                f"{MAX_NODES:,} nodes in all of them. Give leaves with the same parent equal "
+                "targets, use fewer other attributes in one query, or use "
+                + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:

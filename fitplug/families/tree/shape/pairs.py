@@ -211,9 +211,8 @@ class TreePairStructure(TreeStructure):
             moved = [name for name in self.dense if name not in (self.public_attributes or ())]
             raise WorkloadError(
                 f"{self.tree_attribute!r} in within is a large hierarchy, so a replaced row may "
-                f"not also change in {list_names(moved)}. Ask for "
-                f"{'it' if len(moved) == 1 else 'them'} as identity or total with equal targets, "
-                f"or {TWO_CHANGES}"
+                f"not also change in {list_names(moved)}. Ask for these attributes as identity or "
+                f"total with equal targets, or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()
