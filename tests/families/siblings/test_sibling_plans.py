@@ -62,6 +62,7 @@ UNITS = {
     "replaced within home": fp.ReplaceOne(within=("home",)),
     "replaced within both": fp.ReplaceOne(within=("work", "home")),
     "replaced within work, age": fp.ReplaceOne(within=("age", "work")),
+    "replaced within sex, work": fp.ReplaceOne(within=("sex", "work")),
     # The unfolded workload has its symmetric attributes first.
     "replaced within age, sex": fp.ReplaceOne(within=("age", "sex")),
 }
@@ -223,3 +224,16 @@ def test_hierarchies_unfold_where_their_cells_would_take_longer():
     assert not isinstance(analysis.analyse_structure(workload, family=False), SiblingStructure)
     few = fp.Domain({"diagnosis": make_tree([8] * 3), "month": fp.Integers(1, 12)})
     assert not isinstance(analysis.analyse_structure(fp.Workload(few, asked)), SiblingStructure)
+
+
+def test_large_hierarchies_that_the_unit_keeps_unfold():
+    domain = fp.Domain({"school": make_tree([20] * 30), "grade": fp.Integers(1, 12)})
+    unit = fp.ReplaceOne(within=("school",))
+
+    def ask(std):
+        asked = [fp.queries({"school": "county", "grade": "prefix"}, std=std), fp.total(std=3.0)]
+        return fp.Workload(domain, [*asked, fp.queries({"school": "state"}, std=2.0)])
+
+    assert isinstance(analysis.analyse_structure(ask(5.0), unit=unit), SiblingStructure)
+    with pytest.raises(fp.WorkloadError, match="change in grade, too. Give the finest nodes"):
+        fp.design(ask(np.arange(1.0, 601.0)[:, None]), unit=unit)
