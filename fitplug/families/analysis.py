@@ -277,7 +277,8 @@ def _build_pairs(
     name = _find_tree(workload, symmetric) if is_chosen else None
     if is_chosen and pairs.cells > MOST_SMALL_CELLS:
         # Without a tree to try first, unfolding gets more time: no other structure is as good.
-        unfolded = _unfold(pairs, MOST_SIBLING_WORK if name else MOST_AGAIN)
+        tries_tree = name is not None and name not in unit.within
+        unfolded = _unfold(pairs, MOST_SIBLING_WORK if tries_tree else MOST_AGAIN)
         if unfolded is not None:
             return _check_size(unfolded)
     if name is not None and not pairs.fits:

@@ -18,6 +18,7 @@ that the unit does not keep. So a row of W' uses the same attributes as its quer
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,17 +112,6 @@ class CellPairs:
         return int(2**self.free)
 
     @frozen_property
-    def ends(self) -> tuple[IntArray, IntArray]:
-        """The two nodes of each pair of different nodes, the first before the second, (k,) each."""
-        pairs = [np.triu_indices(size, 1) for size in self.region_sizes.tolist()]
-        starts = [region.start for region in self.region_slices]
-        first, second = (
-            np.concatenate([ends[i] + start for ends, start in zip(pairs, starts, strict=True)])
-            for i in (0, 1)
-        )
-        return first, second
-
-    @frozen_property
     def region_of_node(self) -> IntArray:
         """The region of each node, shape (N,), ascending."""
         return self.regions[self.cells]
@@ -138,6 +128,25 @@ class CellPairs:
         starts = stops - self.region_sizes
         return [slice(i, j) for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
 
+    @frozen_property
+    def region_pairs(self) -> tuple[tuple[IndexArray, IndexArray], ...]:
+        """The two nodes of each pair of different nodes of each region, counted from its first."""
+        sizes = self.region_sizes.tolist()
+        of_size = {size: np.triu_indices(size, 1) for size in set(sizes)}
+        return tuple(of_size[size] for size in sizes)
+
+    def split_nodes(self, nodes: IndexArray) -> Iterator[tuple[int, IndexArray, slice]]:
+        """Split ascending nodes by region.
+
+        Yields:
+            The region's number, its nodes counted from its first, and their place in `nodes`.
+        """
+        starts = [region.start for region in self.region_slices]
+        bounds = np.searchsorted(nodes, [*starts, self.nodes]).tolist()
+        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
+            if first < last:
+                yield number, nodes[first:last] - starts[number], slice(first, last)
+
     @property
     def _bits(self) -> IntArray:
         return np.asarray(1 << np.arange(self.free, dtype=np.int64))
@@ -149,34 +158,46 @@ class CellPairs:
         different = int((sizes * (sizes - 1) // 2).sum())
         return self.sets * (different + self.nodes) - self.nodes
 
-    def sum_weights(self, p: FloatArray) -> FloatArray:
-        """Arrange weights (count,) of the classes by set and node: p + p' for each D, (2^m, N, N).
+    def sum_weights(self, p: FloatArray) -> list[FloatArray]:
+        """Arrange weights (count,) of the classes by set and nodes: p + p' for each D.
 
-        Each entry is a weight or, on the diagonal, twice a weight, without rounding.
+        Returns:
+            For each region an array (2^m, n, n). Each entry is a weight or, on the diagonal, twice
+            a weight, without rounding.
         """
-        first, second = self.ends
-        weights = np.zeros((self.sets, self.nodes, self.nodes))
-        k, at = len(first), np.arange(self.nodes)
-        weights[0, first, second] = p[:k]
+        tables, start = [], 0
+        k = sum(len(first) for first, _ in self.region_pairs)
         moved = p[k:].reshape(self.sets - 1, k + self.nodes)
-        weights[1:, first, second] = moved[:, :k]
-        weights += weights.swapaxes(1, 2)
-        weights[1:, at, at] = 2 * moved[:, k:]
-        return weights
+        for region, (first, second) in zip(self.region_slices, self.region_pairs, strict=True):
+            n, here = region.stop - region.start, slice(start, start + len(first))
+            weights = np.zeros((self.sets, n, n))
+            weights[0, first, second] = p[here]
+            weights[1:, first, second] = moved[:, here]
+            weights += weights.swapaxes(1, 2)
+            weights[1:, np.arange(n), np.arange(n)] = 2 * moved[:, k:][:, region]
+            tables.append(weights)
+            start = here.stop
+        return tables
 
-    def measure_pairs(self, squares: AnyArray, products: AnyArray) -> AnyArray:
+    def measure_pairs(self, squares: AnyArray, products: Sequence[AnyArray]) -> AnyArray:
         """Compute the cost of each class, squares_d + squares_d' - 2 products_D(d, d'), (count,).
 
         Args:
             squares: The squares of the columns of the nodes, shape (N,).
-            products: The products of the columns of two cells that differ along D, (2^m, N, N).
+            products: The products of the columns of two cells that differ along D, of each region,
+                shape (2^m, n, n).
         """
-        first, second = self.ends
-        at = np.arange(self.nodes)
-        different = (squares[first] + squares[second]) - 2 * products[:, first, second]
-        same = 2 * squares - 2 * products[1:, at, at]
-        moved = np.concatenate([different[1:], same], axis=1)
-        return np.concatenate([different[0], moved.ravel()])
+        different, same = [], []
+        for region, ends, table in zip(
+            self.region_slices, self.region_pairs, products, strict=True
+        ):
+            first, second = ends
+            one, at = squares[region], np.arange(region.stop - region.start)
+            different.append((one[first] + one[second]) - 2 * table[:, first, second])
+            same.append(2 * one - 2 * table[1:, at, at])
+        apart = np.concatenate(different, axis=1)
+        moved = np.concatenate([apart[1:], *same], axis=1)
+        return np.concatenate([apart[0], moved.ravel()])
 
     def list_tiles(self) -> Iterator[tuple[slice, slice]]:
         """List nodes i and j >= i of one region, so that every pair is in a tile of i and j."""

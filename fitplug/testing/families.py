@@ -137,6 +137,15 @@ def make_workloads() -> Mapping[str, Workload]:
                 total(std=2.0),
             ],
         ),
+        "unfolded trees and cells": (
+            {"S": sexes, "M": few_places, "X": numbers},
+            [
+                queries({"M": "tract", "X": "prefix"}, std=[[4.0], [4.0], [2.0]]),
+                queries({"M": "county", "S": "identity", "X": "identity"}, std=3.0),
+                queries({"M": "tract"}, std=3.0),
+                total(std=2.0),
+            ],
+        ),
         "tree": (
             {"M": months, "P": places},
             [
@@ -188,7 +197,7 @@ def list_family_cases() -> tuple[tuple[str, str], ...]:
     return tuple(
         (workload, unit)
         for workload, unit in itertools.product(make_workloads(), UNITS)
-        if not workload.endswith(" trees")
+        if " trees" not in workload
         or "row" in unit
         or (workload.startswith("unfolded") and "replaced" in unit)
     )

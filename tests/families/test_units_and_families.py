@@ -21,7 +21,7 @@ LIMITS = {
     "crossed trees": CROSSED[:2],
     "two trees": CROSSED,
     "three trees": CROSSED,
-    "unfolded trees": ((analysis, "MOST_CELLS", 8), (analysis, "MOST_SMALL_CELLS")),
+    "siblings": ((analysis, "MOST_CELLS", 8), (analysis, "MOST_SMALL_CELLS")),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
     "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
 }
@@ -34,6 +34,7 @@ FAMILIES = {
     "three trees": "product",
     "crossed trees": "tree",
     "unfolded trees": "siblings",
+    "unfolded trees and cells": "siblings",
     "numbers": "blocks",
     "matrices": "blocks",
     "sums": "blocks",

@@ -13,6 +13,7 @@ from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.subsets import AttributeSets, find_subsets
 from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.neighbours import CellPairs
 
 
 def tell_all_cells_apart(workload: fp.Workload, unit: fp.ReplaceOne) -> PairStructure:
@@ -112,6 +113,24 @@ def write_out_strategy(structure: PairStructure, block_sets: tuple[BlockSet, ...
     return np.concatenate(matrices)
 
 
+def list_ends(pairs: CellPairs) -> tuple[np.ndarray, np.ndarray]:
+    """List the first cells of the two nodes of each pair of different nodes."""
+    cells = (pairs.cells[region] for region in pairs.region_slices)
+    of_region = zip(cells, pairs.region_pairs, strict=True)
+    ends = [(nodes[first], nodes[second]) for nodes, (first, second) in of_region]
+    return tuple(map(np.concatenate, zip(*ends, strict=True)))
+
+
+def number_classes(pairs: CellPairs) -> np.ndarray:
+    """Find the number of the class of each set D and pair of nodes, (2^m, N, N); -1 if none."""
+    table = np.zeros((pairs.sets, pairs.nodes, pairs.nodes), dtype=int)
+    numbers = pairs.sum_weights(np.arange(pairs.count) + 1.0)
+    for region, of_region in zip(pairs.region_slices, numbers, strict=True):
+        table[:, region, region] = of_region
+    table[:, np.arange(pairs.nodes), np.arange(pairs.nodes)] //= 2
+    return table - 1
+
+
 def spread_weights(
     structure: PairStructure, dense: PairStructure, p: np.ndarray, q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -122,10 +141,8 @@ def spread_weights(
     at = [names.index(name) for name in structure.dense]
     shape = get_shape(domain, structure.dense)
     node = structure.pairs.node_of_cell[np.ravel_multi_index(tuple(cells[:, at].T), shape)]
-    numbers = structure.pairs.sum_weights(np.arange(structure.differences) + 1.0).astype(int)
-    numbers[:, np.arange(structure.pairs.nodes), np.arange(structure.pairs.nodes)] //= 2
-    table = numbers - 1
-    first, second = (dense.pairs.cells[end] for end in dense.pairs.ends)
+    table = number_classes(structure.pairs)
+    first, second = list_ends(dense.pairs)
     free = [names.index(structure.symmetric[a]) for a in structure.free]
     D = sum(((cells[first][:, a] != cells[second][:, a]).astype(int) << bit)
             for bit, a in enumerate(free)) + np.zeros(len(first), int)  # fmt: skip

@@ -205,8 +205,11 @@ def _lower_pair_norm(structure: PairStructure, p: FloatArray, row_weights: Float
         if not len(nodes):
             continue
         X = matrix[np.ix_(rows, nodes)] * np.sqrt(weights[rows])[:, None]
-        A = moments[place][np.ix_(nodes, nodes)]
-        total += _lower_pair_block(X, A, degrees[nodes], terms)
+        parts = [
+            (here, moments[region][place][np.ix_(at, at)])
+            for region, at, here in structure.pairs.split_nodes(nodes)
+        ]
+        total += _lower_pair_block(X, parts, degrees[nodes], terms)
     return total * (1 - gamma(len(structure.noisy_blocks)))
 
 
@@ -241,27 +244,32 @@ def _lower_named_norm(
     return total * (1 - gamma(len(blocks)))
 
 
-def _lower_pair_block(X: FloatArray, moment: FloatArray, degrees: FloatArray, terms: int) -> float:
+def _lower_pair_block(
+    X: FloatArray, moments: Sequence[tuple[slice, FloatArray]], degrees: FloatArray, terms: int
+) -> float:
     """Bound || X P^1/2 ||_* from below, for X (r, n) and P = diag(degrees) - K, |K| <= degrees.
 
     Args:
         X: The queries.
-        moment: P as computed, shape (n, n).
+        moments: The blocks of P as computed, one for each region, with their places in 0..n.
         degrees: The row sums of the weights in K, shape (n,).
         terms: The most terms of the sum that gives an entry of P.
 
     Raises:
         LinAlgError: If P is nearly singular.
     """
-    n = len(moment)
+    n = X.shape[1]
     shift = 2.2 * n * gamma(n + 4) + 4 * gamma(terms)
-    A = moment.copy()
-    A[np.diag_indices(n)] -= degrees * shift
-    R = cholesky(A, lower=True)
-    product = X @ R
+    product, sizes = np.empty_like(X), np.empty_like(X)
+    for here, moment in moments:
+        A = moment.copy()
+        A[np.diag_indices(len(A))] -= degrees[here] * shift
+        R = cholesky(A, lower=True)
+        product[:, here] = X[:, here] @ R
+        sizes[:, here] = np.abs(X[:, here]) @ np.abs(R)
     # An entry of X carries the roundings of the difference W', and of the weights of up to 14
     # attributes, each a product of three rounded numbers.
-    error = float(upper_norm(np.abs(X) @ np.abs(R))) * gamma(n + 128)
+    error = float(upper_norm(sizes)) * gamma(n + 128)
     norm = sum_nuclear_norms([(product, np.ones(len(X)), np.ones(n))])
     lost = math.sqrt(min(product.shape)) * error * (1 + gamma(8))
     return max(0.0, (norm - lost) * (1 - gamma(4)))

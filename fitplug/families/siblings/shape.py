@@ -36,6 +36,7 @@ from fitplug.workload import (
     ONE_RECORD,
     Factor,
     QueryGroup,
+    ReplaceOne,
     Workload,
     make_bound_workload,
     read_target,
@@ -76,7 +77,11 @@ class Siblings:
     def list_children(self) -> list[tuple[str, int, int]]:
         """List the children's attribute of each parent of several: name, size and parent."""
         sizes = (self.ends - self.starts).tolist()
-        return [(f"{self.name}#{s}", k, s) for s, k in enumerate(sizes) if k > 1]
+        return [(self.name_children(s), k, s) for s, k in enumerate(sizes) if k > 1]
+
+    def name_children(self, parent: int) -> str:
+        """Name the children's attribute of a parent."""
+        return f"{self.name}#{parent}"
 
 
 class Part(NamedTuple):
@@ -133,8 +138,8 @@ class UnfoldedPairs(PairStructure):
     hierarchy share one digit of the sets D, which two cells below different parents do not need.
 
     Attributes:
-        children: For each unfolded hierarchy, the children's attribute of each dense cell's parent,
-            shape (D,), or -1 if the parent has one child.
+        children: For each unfolded hierarchy along which a record may move, the children's
+            attribute of each dense cell's parent, shape (D,), or -1 if the parent has one child.
     """
 
     children: tuple[IntArray, ...] = ()
@@ -307,11 +312,9 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
         or answers.
     """
     workload, symmetric, others = matrices.workload, matrices.symmetric, matrices.asymmetric
-    public = matrices.public_attributes or ()
     if math.prod(workload.shape) > MOST_ANSWERS:
         return None
-    moved = [name for name in others if name not in public]
-    siblings = tuple(filter(None, (find_siblings(workload, name) for name in moved)))
+    siblings = tuple(filter(None, (find_siblings(workload, name) for name in others)))
     by_name = {one.name: one for one in siblings}
     children = [child for one in siblings for child in one.list_children()]
     if not siblings or {name for name, *_ in children} & set(workload.domain.names):
@@ -341,8 +344,12 @@ def unfold_siblings(matrices: MatrixStructure) -> SiblingStructure | None:
     if not isinstance(matrices, PairStructure):
         of_parents = MatrixStructure(unfolded, ONE_RECORD, names, subsets)
         return SiblingStructure(*given, siblings, of_parents)
-    of_pairs = UnfoldedPairs(unfolded, matrices.unit, names, subsets)
-    return SiblingPairStructure(*given, siblings, _number_children(of_pairs, siblings))
+    # A record that stays at its leaf keeps all children's attributes, too.
+    public = matrices.public_attributes or ()
+    moved = [one for one in siblings if one.name not in public]
+    stay = [name for one in siblings if one.name in public for name, *_ in one.list_children()]
+    of_pairs = UnfoldedPairs(unfolded, ReplaceOne(within=(*public, *stay)), names, subsets)
+    return SiblingPairStructure(*given, siblings, _number_children(of_pairs, moved))
 
 
 def _number_children(unfolded: UnfoldedPairs, siblings: Sequence[Siblings]) -> UnfoldedPairs:
@@ -391,7 +398,7 @@ def _unfold_part(
         rows = (np.arange(size) == parent)[None, :].astype(np.float64)
         factors.append(Factor(one.name, "matrix", size, array=rows))
         if k > 1:
-            factors.append(Factor(f"{one.name}#{parent}", "identity", k))
+            factors.append(Factor(one.name_children(parent), "identity", k))
             shape.append(1)
     value = group.variances.flat[0] if group.target.value.size == 1 else given.reshape(shape)
     variances = np.broadcast_to(value, [factor.rows for factor in factors])

@@ -35,7 +35,9 @@ from fitplug.workload import classify_cells
 from tests.helpers.dense_pairs import (
     draw_workload,
     list_differences,
+    list_ends,
     list_pairs,
+    number_classes,
     spread_weights,
     tell_all_cells_apart,
     write_out_strategy,
@@ -302,7 +304,7 @@ class TestTheCertificate:
         rng = np.random.default_rng(200 + seed)
         workload, unit, structure = draw_workload(rng, symmetric)
         dense = tell_all_cells_apart(workload, unit)
-        first, second = (dense.pairs.cells[end] for end in dense.pairs.ends)
+        first, second = list_ends(dense.pairs)
         W, c = workload.matrix(), workload.targets()
         for sparse in (False, True):
             p = rng.exponential(size=structure.differences) ** 3
@@ -360,14 +362,13 @@ class TestSomePairs:
         workload, unit, structure = draw_workload(rng, symmetric)
         plan, pairs = design_some(workload, unit), structure.pairs
         ends = pairs.find_ends(plan.strategy.structure.named)
-        numbers = pairs.sum_weights(np.arange(pairs.count) + 1.0).astype(int)
-        numbers[:, np.arange(pairs.nodes), np.arange(pairs.nodes)] //= 2
+        numbers = number_classes(pairs)
         for _ in range(4):
             p, q = (
                 rng.exponential(size=len(plan.proof.duals.p)) ** 3,
                 rng.exponential(size=len(plan.proof.duals.q)),
             )
-            at = numbers[ends.moves, ends.first, ends.second] - 1
+            at = numbers[ends.moves, ends.first, ends.second]
             spread = np.bincount(at, p, pairs.count)
             some, every = (
                 certify_bound(own, Objective(), 1.0, Duals(weights, q, NO_FRAME))

@@ -22,7 +22,7 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.designs import find_design
 from fitplug.solve import Options
 from fitplug_opendp.noise_source import NoiseSource, compute_exact_answers
-from tests.helpers.dense_pairs import tell_all_cells_apart
+from tests.helpers.dense_pairs import list_ends, tell_all_cells_apart
 
 DOMAIN = fp.Domain(
     {"a": ["1", "2"], "b": ["1", "2", "3"], "c": ["1", "2", "3", "4"], "d": ["1", "2"]}
@@ -109,7 +109,7 @@ def test_the_optimum_is_that_of_all_pairs_of_cells(unit, seed):
     # The same bound, with the weight of each set of attributes spread over its pairs of cells.
     pairs = dense.pairs
     cells = np.array(list(itertools.product(*(range(n) for n in get_shape(DOMAIN, names)))))
-    first, second = (pairs.cells[end] for end in pairs.ends)
+    first, second = list_ends(pairs)
     differ = cells[first] != cells[second]
     position = {int(a): bit for bit, a in enumerate(symmetric.free)}
     number = sum(differ[:, a].astype(int) << bit for a, bit in position.items()) - 1

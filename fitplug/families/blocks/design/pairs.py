@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import qr
@@ -322,26 +321,34 @@ def _design_all_pairs(
     blocks = problem.blocks
     # Most blocks of children use few nodes.
     read = [np.flatnonzero(block.basis.any(axis=0)) for block in blocks]
-    parts: list[Any] = [
-        (place, *np.ix_(nodes, nodes)) for place, nodes in zip(structure.places, read, strict=True)
-    ]
+    parts = [list(pairs.split_nodes(nodes)) for nodes in read]
     bases = [block.basis[:, nodes] for block, nodes in zip(blocks, read, strict=True)]
-    count = pairs.nodes
 
     def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         moments = structure.sum_moments(p)[0]
         value, ratios, whiteners = 0.0, np.zeros(len(q)), []
-        products = np.zeros((pairs.sets, count, count))
-        for block, B, weight, part in zip(blocks, bases, problem.multiples, parts, strict=True):
-            P = weight * (B @ moments[part] @ B.T)
+        products = [np.zeros_like(table) for table in moments]
+        for block, B, weight, place, regions in zip(
+            blocks, bases, problem.multiples, structure.places, parts, strict=True
+        ):
+            moved = np.empty_like(B)
+            for region, at, here in regions:
+                moved[:, here] = B[:, here] @ moments[region][place][np.ix_(at, at)]
+            P = weight * (moved @ B.T)
             mean = compute_mean_of_product(P, block.representation, q[block.rows])
             value += mean.value
             ratios[block.rows] += mean.ratios
             whiteners.append(mean.compute_whitener())
             strategy = whiteners[-1] @ B
-            products[part] += weight * (strategy.T @ strategy)
-        products = structure.mix_products(products, same, other)
-        profile = pairs.measure_pairs(products[0].diagonal(), products)
+            for region, at, here in regions:
+                A = strategy[:, here]
+                products[region][place][np.ix_(at, at)] += weight * (A.T @ A)
+        products = [
+            structure.mix_products(table, same, other, region)
+            for table, region in zip(products, pairs.region_slices, strict=True)
+        ]
+        squares = np.concatenate([table[0].diagonal() for table in products])
+        profile = pairs.measure_pairs(squares, products)
         return DualValue(value, profile, ratios, tuple(whiteners))
 
     solution = solve_dual(

@@ -303,27 +303,29 @@ class PairStructure(MatrixStructure):
         except ValueError as error:
             raise PlanError(str(error)) from None
 
-    def sum_moments(self, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def sum_moments(self, p: FloatArray) -> tuple[list[FloatArray], FloatArray]:
         """Sum v v' over all differences v, weighted, for the noisy blocks.
 
         Args:
             p: The weights of the classes of pairs, shape (differences,).
 
         Returns:
-            P_A / w_A over the nodes, for each number that occurs in `places`, shape (2^m, N, N),
-            and the row sums of all weights, shape (N,), from whose diagonal matrix they are
-            subtracted.
+            P_A / w_A over the nodes of each region, for each number that occurs in `places`, shape
+            (2^m, n, n), and the row sums of all weights, shape (N,), from whose diagonal matrix
+            they are subtracted.
         """
-        table = self.pairs.sum_weights(p)
-        degrees = table.sum(axis=(0, 2))
+        moments, degrees = [], []
         _, other = self.list_ratios()
-        for digit in range(len(self.movable)):
-            ratio = self.take_numbers(other, digit, slice(None))
-            table = mix_sets(table, (1, 1), (1, ratio), digit)
-        np.negative(table, out=table)
-        at = np.arange(len(degrees))
-        table[:, at, at] += degrees
-        return table, degrees
+        for region, table in zip(self.pairs.region_slices, self.pairs.sum_weights(p), strict=True):
+            sums = table.sum(axis=(0, 2))
+            for digit in range(len(self.movable)):
+                table = mix_sets(table, (1, 1), (1, self.take_numbers(other, digit, region)), digit)
+            np.negative(table, out=table)
+            at = np.arange(len(sums))
+            table[:, at, at] += sums
+            moments.append(table)
+            degrees.append(sums)
+        return moments, np.concatenate(degrees)
 
     @property
     def places(self) -> list[int]:

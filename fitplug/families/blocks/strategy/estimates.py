@@ -106,7 +106,10 @@ class BlockTotalsSplit:
     """The pieces of the public totals: for each block that they answer, without its margins."""
 
     def __init__(self, cut: BlockCut, totals: IntArray) -> None:
-        self._strategy, self._cut, self._totals = cut.strategy, cut, totals
+        self._strategy, self._cut = cut.strategy, cut
+        self._public = cut.strategy.structure.public_attributes or ()
+        domain = cut.strategy.structure.workload.domain
+        self._totals = totals.reshape(get_shape(domain, self._public))
         self._sums = Latest()
 
     def make_piece(self, output: int) -> FloatArray:
@@ -117,7 +120,7 @@ class BlockTotalsSplit:
         ranges = [np.zeros(0)]
         for block in self._cut.list_public(g):
             values = self._sums.remember(
-                block, partial(sum_totals, self._strategy, self._totals, block)
+                block, partial(sum_totals, self._strategy, self._totals, self._public, block)
             )
             applied, axis = self._cut.find_applied(block, g), None
             if applied is not None:
@@ -129,22 +132,22 @@ class BlockTotalsSplit:
         return np.concatenate(ranges)
 
 
-def sum_totals(strategy: BlockSetIntegers[Any], totals: AnyArray, block: int) -> FloatArray:
+def sum_totals(
+    strategy: BlockSetIntegers[Any], totals: AnyArray, public: Sequence[str], block: int
+) -> FloatArray:
     """Sum the public totals to a block's attributes, apart from the block's margins.
 
     Args:
         strategy: The strategy.
-        totals: The public totals, shape (public_size,).
+        totals: The public totals, with an axis for each of `public`.
+        public: Their attributes.
         block: A block that they answer, wholly or partly.
 
     Returns:
         An axis for each attribute of the block, and a last one for the regions.
     """
     structure = strategy.structure
-    public = structure.public_attributes
-    assert public is not None
-    values = totals.astype(np.float64).reshape(get_shape(structure.workload.domain, public))
-    names = structure.name_attributes(block)
+    values, names = totals.astype(np.float64), structure.name_attributes(block)
     summed = [n for n in public if n in structure.block_attributes and n not in names]
     values = values.sum(axis=tuple(public.index(name) for name in summed))
     left = [name for name in public if name not in summed]

@@ -138,16 +138,21 @@ def sum_cells(slab: Slab, counts: AnyArray, axes: Sequence[Axis]) -> AnyArray:
     values = sum_margin(counts, slab.names, [axis.name for axis in axes])
     for place, (name, cells, size) in enumerate(axes):
         given = cells[slab.start : slab.stop] if name == slab.attribute else cells
-        inside = np.flatnonzero(given >= 0)
-        shape = [*values.shape[:place], size, *values.shape[place + 1 :]]
-        summed = np.zeros(shape, dtype=values.dtype)
-        if len(inside):
-            kept = given[inside]
-            first = np.flatnonzero(np.diff(kept, prepend=-1))
-            sums = np.add.reduceat(values.take(inside, place), first, axis=place)
-            np.moveaxis(summed, place, 0)[kept[first]] = np.moveaxis(sums, place, 0)
-        values = summed
+        values = _sum_axis(values, place, given, size)
     return values
+
+
+def _sum_axis(values: AnyArray, place: int, cells: IntArray, size: int) -> AnyArray:
+    """Sum values along an axis to the cells of a block, as in `Axis`."""
+    inside = np.flatnonzero(cells >= 0)
+    shape = [*values.shape[:place], size, *values.shape[place + 1 :]]
+    summed = np.zeros(shape, dtype=values.dtype)
+    if len(inside):
+        kept = cells[inside]
+        first = np.flatnonzero(np.diff(kept, prepend=-1))
+        sums = np.add.reduceat(values.take(inside, place), first, axis=place)
+        np.moveaxis(summed, place, 0)[kept[first]] = np.moveaxis(sums, place, 0)
+    return summed
 
 
 class SiblingParts(PartedStrategy):
@@ -277,13 +282,30 @@ class SiblingParts(PartedStrategy):
         return Pieces([o for o in outputs if part in self._list_parts(o)], make)
 
     def _split_totals(self, totals: IntArray) -> Callable[[int], FloatArray]:
-        # The unfolded workload has the attributes in a different order.
-        names, order = self.structure.public_attributes, self.structure.unfolded.public_attributes
-        assert names is not None
-        assert order is not None
-        shaped = totals.reshape(get_shape(self.structure.workload.domain, names))
-        ordered = shaped.transpose([names.index(name) for name in order]).astype(np.float64)
-        return lambda _: ordered.ravel()
+        return lambda _: totals.astype(np.float64)
+
+    def _sum_totals(self, totals: AnyArray, block: int) -> FloatArray:
+        """Sum the public totals to an unfolded block's attributes; see `sum_totals`."""
+        structure = self.structure
+        (subset,) = structure.unfolded.subsets.list_attributes([block])
+        below = dict(map(structure.find_parent, subset))
+        kept = structure.public_attributes
+        assert kept is not None
+        values = totals.reshape(get_shape(structure.workload.domain, kept))
+        names: list[str] = []
+        for name in kept:
+            if name in structure.by_name:
+                parent, place = below.get(name), len(names)
+                _, cells, size = _read_axis(structure, name, parent)
+                values = _sum_axis(values, place, cells, size)
+                if parent is not None:
+                    # The children are an attribute of their own, and those of one parent.
+                    names.append(structure.by_name[name].name_children(parent))
+                    at = np.arange(len(structure.by_name[name].starts)) == parent
+                    shape = (-1, *(1,) * (values.ndim - place - 1))
+                    values = np.expand_dims(values, place + 1) * at.reshape(shape)
+            names.append(name)
+        return sum_totals(self.strategy, values, names, block)
 
     def _estimate(self, output: int, pieces: Mapping[int, AnyArray], latest: Latest) -> FloatArray:
         unfolded, needed = self.structure.unfolded, self._blocks_of_group[output]
@@ -314,7 +336,7 @@ class SiblingParts(PartedStrategy):
                     rows = estimates[number] @ L.T
                 public = unfolded.find_public(number, one.group)
                 if public is not None:
-                    known = sum_totals(self.strategy, pieces[self.noisy_parts], number)
+                    known = self._sum_totals(pieces[self.noisy_parts], number)
                     rows = rows + known @ public.T
                 total += rows.reshape(*spread, -1) / share
             arranged = arrange_as_group(unfolded, one.group, total)
