@@ -10,7 +10,7 @@ import numpy as np
 
 import fitplug as fp
 from fitplug.families import Objective, analyse_structure, certify_bound
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.designs import find_design
 from fitplug.numeric import guard_linear_algebra
 from fitplug.solve import Options

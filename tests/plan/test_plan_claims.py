@@ -29,7 +29,7 @@ from fitplug.families.blocks.shape import pairs
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.families.siblings.strategy.siblings import SiblingStrategy

@@ -38,7 +38,8 @@ def make_nested(n: int, leaves: int, K: int, blocks: int = 2) -> NestedChain:
         first = place // half * 2 * half
         weights[:, level, first + half + place % half >= n] = 0
         sums[:, level, first + half >= n] = 0
-    return NestedChain(np.array([n], dtype=np.int64), triangles, sums, weights)
+    grounded = np.zeros(blocks, dtype=np.int64)
+    return NestedChain(np.array([n], dtype=np.int64), triangles, sums, weights, grounded)
 
 
 def write_out(chain: NestedChain) -> np.ndarray:

@@ -1,0 +1,105 @@
+"""Chains where neighbours replace a record: it moves between two cells of the chain.
+
+The total of the chain is public in each block whose other attributes the unit keeps. Such a block
+measures all cells but the last, which is the public total minus the others. The total itself is a
+block without the chain, which needs no noise (docs/theory/chains.md, "One record replaced").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fitplug.errors import WorkloadError
+from fitplug.families.base.structure import TWO_CHANGES, list_names
+from fitplug.families.base.subsets import Subsets
+from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.numeric import BoolArray, IntArray, frozen_property
+
+MOST_PAIR_WORK = 4e9
+"""The most pairs of cells, summed over the blocks and the sets of attributes in which a record may
+change besides: verification compares them within about a minute."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainPairStructure(ChainStructure):
+    """Blocks over the subsets of the symmetric attributes, each a chain of n cells.
+
+    The blocks of the chain come first, then those that public totals answer.
+    """
+
+    def __str__(self) -> str:
+        chain = f"{self.n:,} cells of {self.chain} in a chain"
+        if not self.symmetric:
+            return f"{chain}, a public total"
+        free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
+        return f"{free}: {len(self.noisy_blocks):,} blocks over {chain}"
+
+    @property
+    def differences(self) -> int:
+        return 2 * self.n
+
+    @property
+    def profile_size(self) -> int:
+        return 1
+
+    @frozen_property
+    def noisy_blocks(self) -> IntArray:
+        return np.asarray(np.flatnonzero(~self.is_public), dtype=np.int64)
+
+    @frozen_property
+    def moved(self) -> IntArray:
+        """The attributes besides the chain along which a record may move."""
+        return self.free[self.free != self.chain_position]
+
+    @frozen_property
+    def grounded(self) -> BoolArray:
+        """Whether the totals of the chain are public in each noisy block, shape (blocks,)."""
+        return np.asarray(~np.isin(self.blocks[self.noisy_blocks], self.moved).any(axis=1))
+
+    def check_size(self) -> None:
+        super().check_size()
+        if not len(self.noisy_blocks):
+            raise self.make_public_error()
+        most = int((MOST_PAIR_WORK / self._count_pairs(1)) ** 0.5)
+        if self.n > most:
+            raise WorkloadError(
+                f"{self.chain} has {self.n:,} cells. The limit of ReplaceOne is {most:,} for these "
+                f"queries. Use fewer cells, or {TWO_CHANGES}"
+            )
+
+    def _count_pairs(self, n: int) -> float:
+        """Count the operations of comparing the pairs of n cells."""
+        return len(self.noisy_blocks) * 2.0 ** len(self.moved) * n**2
+
+
+def add_public_totals(subsets: Subsets, chain: int, kept: list[int]) -> Subsets:
+    """Add the blocks that public totals answer: sets of kept attributes, without the chain.
+
+    Args:
+        subsets: The subsets of a chain; see `add_chain`.
+        chain: The attribute of the chain.
+        kept: The attributes that the unit keeps.
+    """
+    public = [
+        b
+        for b, attributes in enumerate(subsets.list_attributes(range(len(subsets.blocks))))
+        if set(attributes) <= {chain, *kept}
+    ]
+    rows = subsets.blocks[public]
+    without = np.full_like(rows, -1)
+    for new, row in zip(without, rows.tolist(), strict=True):
+        left = [a for a in row if a not in (chain, -1)]
+        new[: len(left)] = left
+    pairs, multiples = [subsets.pairs], [subsets.variance_multiples]
+    for i, b in enumerate(public):
+        groups, of_groups = subsets.find_groups(b)
+        pairs.append(np.stack([groups, np.full(len(groups), len(subsets.blocks) + i)]))
+        multiples.append(of_groups)
+    return replace(
+        subsets,
+        blocks=np.concatenate([subsets.blocks, without]),
+        pairs=np.concatenate(pairs, axis=1),
+        variance_multiples=np.concatenate(multiples),
+    )
