@@ -101,9 +101,7 @@ class ChainPairCertifier(Certifier[ChainPairStructure]):
             raise ValueError("dual weights p are zero for all pairs of cells")
         row_weights = q / (scale * structure.targets)
         total = 0.0
-        for block, is_grounded in zip(
-            structure.noisy_blocks.tolist(), structure.grounded.tolist(), strict=True
-        ):
+        for block, is_grounded in structure.chains:
             prefixes, cells = structure.gather_weights(block, row_weights)
             if is_grounded:
                 trace = lower_grounded_trace(weights, prefixes)

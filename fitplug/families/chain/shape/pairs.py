@@ -58,6 +58,11 @@ class ChainPairStructure(ChainStructure):
         """Whether the totals of the chain are public in each noisy block, shape (blocks,)."""
         return np.asarray(~np.isin(self.blocks[self.noisy_blocks], self.moved).any(axis=1))
 
+    @property
+    def chains(self) -> list[tuple[int, bool]]:
+        """Each noisy block, and whether the totals of the chain are public in it."""
+        return list(zip(self.noisy_blocks.tolist(), self.grounded.tolist(), strict=True))
+
     def check_size(self) -> None:
         super().check_size()
         if not len(self.noisy_blocks):

@@ -30,6 +30,7 @@ from fitplug.families.chain.strategy.nested_triangles import (
     NestedTriangles,
     halve,
     invert_nested,
+    keep_cells,
     multiply_nested,
     multiply_nested_transposed,
     square_columns,
@@ -183,10 +184,7 @@ class NestedChain(AttributeMatrix):
     @property
     def existing(self) -> NestedTriangles:
         """The matrix, with zero rows for cells that do not exist."""
-        A = self.parts
-        triangles = A.triangles.copy()
-        triangles.reshape(A.cells, -1)[self.measured :] = 0
-        return A._replace(triangles=triangles)
+        return keep_cells(self.parts, self.measured)
 
     def compute_column(self, i: int) -> AnyArray:
         """Compute a cell's column, exactly, shape (n,)."""
