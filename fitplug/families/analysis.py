@@ -23,7 +23,7 @@ from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure,
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape.chains import ChainStructure, add_chain, is_chain
-from fitplug.families.chain.shape.pairs import ChainPairStructure, add_public_totals
+from fitplug.families.chain.shape.pairs import build_chain_pairs
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -277,7 +277,9 @@ def _build_pairs(
         return _check_size(unfold_siblings(pairs) or pairs)
     is_chosen = tree is None and family is None
     takes_chain = chain or (is_chosen and not (pairs.fits or pairs.fits_named))
-    if takes_chain and (chain_pairs := _find_chain_pairs(pairs)) is not None:
+    chain_pairs = build_chain_pairs(pairs) if takes_chain else None
+    # A product has no limit.
+    if chain_pairs is not None and (chain_pairs.fits or not _can_be_product(pairs)):
         return _check_size(chain_pairs)
     name = _find_tree(workload, symmetric) if is_chosen else None
     if is_chosen and pairs.cells > MOST_SMALL_CELLS:
@@ -293,22 +295,6 @@ def _build_pairs(
     if takes_product and _can_be_product(pairs):
         return _build_product(pairs, ProductPairStructure)
     return _check_size(pairs)
-
-
-def _find_chain_pairs(pairs: PairStructure) -> ChainPairStructure | None:
-    """Find the chain of the one attribute that is asked by prefixes alone, if records move in
-    it."""
-    workload, unit, names = pairs.workload, pairs.unit, pairs.asymmetric
-    assert isinstance(unit, ReplaceOne)
-    if len(names) != 1 or names[0] in unit.within:
-        return None
-    if not is_chain(workload, names[0], takes_cells=False):
-        return None
-    position = workload.attributes.index
-    kept = [position(name) for name in workload.attributes if name in unit.within]
-    subsets = add_chain(pairs.subsets, workload, *names)
-    subsets = add_public_totals(subsets, position(names[0]), kept)
-    return ChainPairStructure(workload, unit, pairs.symmetric, subsets)
 
 
 def _can_be_product(pairs: PairStructure) -> bool:

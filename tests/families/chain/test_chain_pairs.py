@@ -294,6 +294,26 @@ def test_estimates_are_as_accurate_as_stated_and_totals_exact(plan: fp.Plan) -> 
     assert abs(found.value - counts[0, 151:].sum()) < 6 * found.std
 
 
+@pytest.mark.parametrize("unit", [REPLACED, WITHIN])
+def test_other_values_are_counted_where_they_are_asked(
+    unit: fp.ReplaceOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_blocks, "MOST_PAIR_CELLS", 1)
+    domain = fp.Domain({"s": ["a", "b", "c"], "x": fp.Integers(0, 19, "missing")})
+    plan = fp.design(fp.Workload(domain, [PREFIX, BY_STATE, fp.total(variance=1.0)]), unit=unit)
+    assert isinstance(plan.strategy.structure, ChainPairStructure)
+    plan.verify()
+    cells = np.random.default_rng(7).poisson(5.0, (3, 21))
+    tables = fp.Tables(domain, {("s", "x"): cells})
+    answers = plan.strategy.answer_exactly(tables.marginal)
+    release = fp.Release(plan=plan, answers=answers, rho=plan.rho)
+    by_state = cells[:, :20].cumsum(axis=1)
+    first, second, third = (release.estimates[group.name] for group in plan.workload.groups)
+    np.testing.assert_allclose(first, by_state.sum(axis=0), atol=1e-5)
+    np.testing.assert_allclose(second, by_state, atol=1e-5)
+    np.testing.assert_allclose(third, cells.sum(), atol=1e-5)
+
+
 def test_which_workloads_are_chains() -> None:
     def choose(*groups, n=3000, unit=REPLACED, **others):
         return type(analyse_structure(ask_chain(n, *groups, **others), unit=unit))

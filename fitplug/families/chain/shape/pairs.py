@@ -14,7 +14,8 @@ import numpy as np
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES, list_names
 from fitplug.families.base.subsets import Subsets
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.chain.shape.chains import ChainStructure, add_chain, is_chain
 from fitplug.numeric import BoolArray, IntArray, frozen_property
 
 MOST_PAIR_WORK = 4e9
@@ -67,16 +68,41 @@ class ChainPairStructure(ChainStructure):
         super().check_size()
         if not len(self.noisy_blocks):
             raise self.make_public_error()
-        most = int((MOST_PAIR_WORK / self._count_pairs(1)) ** 0.5)
-        if self.n > most:
+        if not self.fits:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells. The limit of ReplaceOne is {most:,} for these "
-                f"queries. Use fewer cells, or {TWO_CHANGES}"
+                f"{self.chain} has {self.n:,} cells. The limit of ReplaceOne is {self._most:,} for "
+                f"these queries. Use fewer cells, or {TWO_CHANGES}"
             )
 
-    def _count_pairs(self, n: int) -> float:
-        """Count the operations of comparing the pairs of n cells."""
-        return len(self.noisy_blocks) * 2.0 ** len(self.moved) * n**2
+    @property
+    def fits(self) -> bool:
+        """Whether pairs of cells are few enough for the costs of all of them to be computed."""
+        return self.n <= self._most
+
+    @property
+    def _most(self) -> int:
+        """The most cells of which all pairs can be compared."""
+        sets = len(self.noisy_blocks) * 2.0 ** len(self.moved)
+        return int((MOST_PAIR_WORK / max(sets, 1.0)) ** 0.5)
+
+
+def build_chain_pairs(pairs: PairStructure) -> ChainPairStructure | None:
+    """Build the chain of the one attribute that is asked by prefixes alone, if records move in it.
+
+    Args:
+        pairs: The workload with all its pairs of cells.
+    """
+    workload, unit, names = pairs.workload, pairs.unit, pairs.asymmetric
+    public = pairs.public_attributes or ()
+    if len(names) != 1 or names[0] in public or not is_chain(workload, *names, takes_cells=False):
+        return None
+    position = workload.attributes.index
+    subsets = add_public_totals(
+        add_chain(pairs.subsets, workload, *names),
+        position(names[0]),
+        [position(name) for name in public],
+    )
+    return ChainPairStructure(workload, unit, pairs.symmetric, subsets)
 
 
 def add_public_totals(subsets: Subsets, chain: int, kept: list[int]) -> Subsets:
