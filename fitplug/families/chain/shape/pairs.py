@@ -22,6 +22,9 @@ MOST_PAIR_WORK = 4e9
 """The most pairs of cells, summed over the blocks and the sets of attributes in which a record may
 change besides: verification compares them within about a minute."""
 
+MOST_PAIR_BLOCK_CELLS = 2**18
+"""The most cells of all blocks together: each block has nested triangles of its own."""
+
 
 @dataclass(frozen=True, eq=False)
 class ChainPairStructure(ChainStructure):
@@ -81,9 +84,10 @@ class ChainPairStructure(ChainStructure):
 
     @property
     def _most(self) -> int:
-        """The most cells of which all pairs can be compared."""
-        sets = len(self.noisy_blocks) * 2.0 ** len(self.moved)
-        return int((MOST_PAIR_WORK / max(sets, 1.0)) ** 0.5)
+        """The most cells of the chain for these blocks."""
+        blocks = max(len(self.noisy_blocks), 1)
+        compared = (MOST_PAIR_WORK / (blocks * 2.0 ** len(self.moved))) ** 0.5
+        return int(min(compared, MOST_PAIR_BLOCK_CELLS / blocks))
 
 
 def build_chain_pairs(pairs: PairStructure) -> ChainPairStructure | None:
