@@ -37,6 +37,13 @@ OTHERS = """
 All targets of prefixes are 1, and n is 10,000.
 """
 
+REPLACED = """
+# Chains where one record is replaced
+
+The unit is `fp.ReplaceOne()`, or keeps the state. Targets of prefixes are 1 unless the table says
+otherwise, and n is 10,000. "Two changes" is the bound for `fp.AddRemove(records=2)`.
+"""
+
 
 def evaluate_square_root(n: int) -> float:
     """Evaluate Delta of (1 - z)^-1/2 as a Toeplitz matrix: the sum of its squared entries."""
@@ -81,9 +88,9 @@ def ask(n: int, *groups: object, **attributes: list[str]) -> fp.Workload:
     return fp.Workload(domain, [fp.queries({"x": "prefix"}, variance=1e6), *groups])
 
 
-def design(workload: fp.Workload) -> tuple[fp.Plan, float]:
+def design(workload: fp.Workload, unit: fp.AddRemove | fp.ReplaceOne) -> tuple[fp.Plan, float]:
     start = time.perf_counter()
-    plan = fp.design(workload)
+    plan = fp.design(workload, unit=unit)
     return plan, time.perf_counter() - start
 
 
@@ -102,7 +109,7 @@ def main() -> None:
     columns += ["normalized square root", "more rho", "draws", "design s", "verification s"]
     print(heading(columns))
     for n in SIZES:
-        plan, seconds = design(ask(n))
+        plan, seconds = design(ask(n), fp.AddRemove())
         cost, best = plan.privacy_cost * 1e3, evaluate_normalized_square_root(n)
         numbers = [f"{cost:.4f}", f"{plan.lower_bound * 1e3:.4f}", f"{compute_delta_gap(plan):.2%}"]
         peers = [f"{p:.4f}" for p in (evaluate_square_root(n), evaluate_group_algebra(n), best)]
@@ -124,10 +131,40 @@ def main() -> None:
         ),
     }
     for name, workload in cases.items():
-        plan, seconds = design(workload)
+        plan, seconds = design(workload, fp.AddRemove())
         numbers = [f"{plan.privacy_cost * 1e3:.4f}", f"{plan.lower_bound * 1e3:.4f}"]
         numbers.append(f"{compute_delta_gap(plan):.2%}")
         print(line([name, *numbers, f"{seconds:.2g}"]), flush=True)
+    compare_replaced()
+
+
+def compare_replaced() -> None:
+    """Print the table of chains where one record is replaced."""
+    print(REPLACED)
+    columns = ["workload", "Delta", "bound", "gap of Delta", "two changes"]
+    print(heading([*columns, "design s", "verification s"]))
+    n = SIZES[0]
+    rough = np.where(np.arange(n) % 10 == 9, 1e6, 1e8)
+    by_state = fp.queries({"s": "identity", "x": "prefix"}, variance=1e6)
+    states = ask(n, by_state, s=[str(i) for i in range(51)])
+    tight = fp.queries({"x": "prefix"}, variance=rough)
+    cases = {
+        "prefixes": (ask(n), fp.ReplaceOne()),
+        "targets of 9 in 10 prefixes 100": (
+            fp.Workload(fp.Domain({"x": fp.Integers(0, n - 1)}), [tight]),
+            fp.ReplaceOne(),
+        ),
+        "prefixes by 51 states": (states, fp.ReplaceOne()),
+        "prefixes by 51 states, within a state": (states, fp.ReplaceOne(within=("s",))),
+    }
+    for name, (workload, unit) in cases.items():
+        plan, seconds = design(workload, unit)
+        other, _ = design(workload, fp.AddRemove())
+        costs = [plan.privacy_cost, plan.lower_bound]
+        numbers = [f"{cost * 1e3:.4f}" for cost in costs]
+        numbers += [f"{compute_delta_gap(plan):.2%}", f"{2e3 * other.lower_bound:.4f}"]
+        times = [f"{seconds:.2g}", f"{time_verification(plan):.2g}"]
+        print(line([name, *numbers, *times]), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape import ChainStructure, add_chain, is_chain
+from fitplug.families.chain.shape.chains import ChainStructure, add_chain, is_chain
+from fitplug.families.chain.shape.pairs import build_chain_pairs
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -131,7 +132,7 @@ def analyse_structure(
             "together, or " + suggest_fewer_cells(workload.domain, group.attributes) + "."
         )
     if isinstance(unit, ReplaceOne):
-        return _build_pairs(workload, unit, family, tree, siblings)
+        return _build_pairs(workload, unit, family, tree, siblings, chain)
     if not allows_any_rows(unit):
         return _build_persons(workload, unit, varying, tree)
     symmetric = _find_symmetric(workload, varying)
@@ -260,6 +261,7 @@ def _build_pairs(
     family: bool | None,
     tree: Sequence[str] | None,
     siblings: bool,
+    chain: bool,
 ) -> Structure:
     """Build the structure for neighbours that replace a record.
 
@@ -274,6 +276,11 @@ def _build_pairs(
     if siblings:
         return _check_size(unfold_siblings(pairs) or pairs)
     is_chosen = tree is None and family is None
+    takes_chain = chain or (is_chosen and not (pairs.fits or pairs.fits_named))
+    chain_pairs = build_chain_pairs(pairs) if takes_chain else None
+    # A product has no limit.
+    if chain_pairs is not None and (chain_pairs.fits or not _can_be_product(pairs)):
+        return _check_size(chain_pairs)
     name = _find_tree(workload, symmetric) if is_chosen else None
     if is_chosen and pairs.cells > MOST_SMALL_CELLS:
         # Without a tree to try first, unfolding gets more time: no other structure is as good.

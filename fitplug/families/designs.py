@@ -17,7 +17,9 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStruct
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.design.optimum import design_chain
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.design.pairs import design_chain_pairs
+from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.product.design.products import design_products
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.design import design_siblings
@@ -58,6 +60,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     TreePairStructure: design_tree_pairs,
     PersonTreeStructure: design_person_trees,
     ChainStructure: design_chain,
+    ChainPairStructure: design_chain_pairs,
 }
 """The design function of each structure."""
 

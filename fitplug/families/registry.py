@@ -26,9 +26,12 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.differences import MoveStrategy, PairStrategy, PersonStrategy
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
-from fitplug.families.chain.certificate import ChainCertifier
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.certificate.chains import ChainCertifier
+from fitplug.families.chain.certificate.pairs import ChainPairCertifier
+from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.chain.strategy.chains import ChainStrategy
+from fitplug.families.chain.strategy.pairs import ChainPairStrategy
 from fitplug.families.product.certificate.products import ProductCertifier, ProductPairCertifier
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.product.strategy.pairs import ProductPairStrategy
@@ -46,6 +49,7 @@ from fitplug.families.tree.strategy.trees import PersonTreeStrategy, TreePairStr
 
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainStrategy, ChainCertifier()),
+    ChainPairStructure: Family(ChainPairStrategy, ChainPairCertifier()),
     MatrixStructure: Family(MatrixStrategy, MatrixCertifier()),
     PairStructure: Family(PairStrategy, PairCertifier()),
     UnfoldedPairs: Family(PairStrategy, PairCertifier()),

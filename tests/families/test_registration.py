@@ -16,7 +16,8 @@ from fitplug.families.base.family import FAMILIES
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -38,6 +39,7 @@ def test_every_structure_is_registered_everywhere() -> None:
         SiblingPairStructure,
         UnfoldedPairs,
         ProductPairStructure,
+        ChainPairStructure,
         TreePairStructure,
     }
     found: set[type[Structure]] = set()

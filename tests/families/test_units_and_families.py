@@ -45,7 +45,6 @@ FAMILIES = {
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
-    **{("chain", unit): "product" for unit in UNITS if "replaced" in unit},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""

@@ -266,6 +266,20 @@ STRUCTURES: dict[str, Shape] = {
         "ChainStructure",
         limits=_CHAIN,
     ),
+    "chain of pairs": Shape(
+        _ask({"x": fp.Integers(0, 9), "a": A}, _query(x="prefix", a="identity"), _total()),
+        "ChainPairStructure",
+        {"unit": fp.ReplaceOne()},
+        limits=((pair_blocks, "MOST_PAIR_CELLS", 1),),
+    ),
+    "chain of pairs within": Shape(
+        _ask(
+            {"x": fp.Integers(0, 9), "a": A}, _query(x="prefix", a="identity"), _query(a="identity")
+        ),
+        "ChainPairStructure",
+        {"unit": fp.ReplaceOne(within=("a",))},
+        limits=((pair_blocks, "MOST_PAIR_CELLS", 1),),
+    ),
     "records": Shape(
         _ask({"a": A, "b": B}, _query(a="identity", b="prefix")),
         "MatrixStructure",

@@ -29,7 +29,8 @@ from fitplug.families.blocks.shape import pairs
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.families.siblings.strategy.siblings import SiblingStrategy
@@ -83,6 +84,15 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
             s=["a", "b"],
         )
     ),
+    "chain, pairs": lambda: fp.design(
+        ask_chain(
+            6,
+            fp.queries({"s": "identity", "x": "prefix"}, variance=100.0),
+            fp.queries({"s": "identity"}, variance=20.0),
+            s=["a", "b"],
+        ),
+        unit=fp.ReplaceOne(),
+    ),
 }
 LIMITS = {
     "siblings": ((analysis, "MOST_CELLS", 8),),
@@ -98,6 +108,7 @@ LIMITS = {
         (tree_shape, "LEAST_TREE", 1),
     ),
     "chain": ((analysis, "LEAST_CHAIN", 1),),
+    "chain, pairs": ((pairs, "MOST_PAIR_CELLS", 1),),
 }
 LIMITS["tree, parted pairs"] = LIMITS["tree, pairs"]
 """Limits that are lowered, so that small workloads have the structures of large ones."""
@@ -118,6 +129,7 @@ STRUCTURES = {
     "tree, parted pairs": TreePairStructure,
     "tree, persons": PersonTreeStructure,
     "chain": ChainStructure,
+    "chain, pairs": ChainPairStructure,
 }
 
 

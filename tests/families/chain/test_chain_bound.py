@@ -12,7 +12,11 @@ from fitplug.certify import place_poles
 from fitplug.families import Objective, analyse_structure, certify_bound
 from fitplug.families.base.family import NO_FRAME, Duals
 from fitplug.families.blocks.shape.matrices import MatrixStructure
-from fitplug.families.chain.certificate import lower_chain_trace, sweep_chain, upper_sweep_error
+from fitplug.families.chain.certificate.chains import (
+    lower_chain_trace,
+    sweep_chain,
+    upper_sweep_error,
+)
 from tests.helpers.chains import analyse_chain, ask_chain
 
 

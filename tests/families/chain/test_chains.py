@@ -12,7 +12,7 @@ from fitplug.errors import WorkloadError
 from fitplug.families import analyse_structure, analysis as symmetry, build_dense_strategy
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.chain.design import optimum
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.workload import build_rows

@@ -14,49 +14,16 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.chain.design import nested
 from fitplug.families.chain.strategy.chains import NestedChain
 from fitplug.workload import Factor
-from tests.helpers.chains import ask_chain, draft_chain, invert_triangle
+from tests.helpers.chains import (
+    ask_chain,
+    draft_chain,
+    invert_triangle,
+    make_nested,
+    write_out,
+)
 
 CASES = [(1, 1, 1), (5, 1, 1), (16, 4, 2), (23, 8, 3), (24, 8, 3), (90, 16, 4)]
 """Cells, leaves and sums."""
-
-
-def make_nested(n: int, leaves: int, K: int, blocks: int = 2) -> NestedChain:
-    """Random nested triangles, which are far from symmetric and well conditioned."""
-    rng = np.random.default_rng(n)
-    b = -(-n // leaves)
-    shape = (blocks, leaves.bit_length() - 1, leaves * b // 2, K)
-    triangles = np.tril(rng.integers(-300, 300, (blocks, leaves, b, b)), -1)
-    triangles += np.eye(b, dtype=np.int64) * rng.integers(900, 1000, (blocks, leaves, b, 1))
-    sums = rng.integers(-9, 9, shape)
-    weights = rng.integers(-30, 30, shape)
-    sums[..., 0] = 1
-    rows = triangles.reshape(blocks, -1, b)
-    rows[:, n:] = np.tile(np.eye(b, dtype=np.int64), (leaves, 1))[n:]
-    for level in range(shape[1]):
-        half = b << level
-        place = np.arange(shape[2])
-        first = place // half * 2 * half
-        weights[:, level, first + half + place % half >= n] = 0
-        sums[:, level, first + half >= n] = 0
-    return NestedChain(np.array([n], dtype=np.int64), triangles, sums, weights)
-
-
-def write_out(chain: NestedChain) -> np.ndarray:
-    """Write out a matrix entry by entry."""
-    n, b = chain.n, chain.triangles.shape[2]
-    A = np.zeros((n, n), dtype=object)
-    for j in range(n):
-        for i in range(j + 1):
-            if j // b == i // b:
-                A[j, i] = int(chain.triangles[chain.block, j // b, j % b, i % b])
-                continue
-            level = (j // b ^ i // b).bit_length() - 1
-            half = b << level
-            start = i // (2 * half) * half
-            U = chain.weights[chain.block, level, start + j % half].tolist()
-            V = chain.sums[chain.block, level, start + i % half].tolist()
-            A[j, i] = sum(u * v for u, v in zip(U, V, strict=True))
-    return A
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -120,6 +87,8 @@ def test_the_form_of_nested_triangles() -> None:
         ("triangles", (0, 2, 1, 0), 2**41),
         ("sums", (0, 0, 0, 0), 2),
         ("weights", (1, 0, 11, 1), 5),
+        ("grounded", (1,), 1),
+        ("grounded", (0,), 2),
     ):
         arrays = {key: array.copy() for key, array in chain.arrays_in_file.items()}
         arrays[name][at] = wrong

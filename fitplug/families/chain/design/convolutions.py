@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.convolution_variances import (
     find_total_covariances,
     upper_prefix_stds,

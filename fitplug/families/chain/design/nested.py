@@ -25,8 +25,8 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular, svd
 
 from fitplug.certify import place_poles
-from fitplug.families.chain.certificate import compute_chain_trace, sweep_chain
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.certificate.chains import compute_chain_trace, sweep_chain
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.nested_triangles import NestedTriangles
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import DualValue, Problem, Solution, solve_dual
@@ -156,7 +156,8 @@ def approximate_optimum(structure: ChainStructure, duals: Solution) -> list[Nest
     triangles = []
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
         prefixes, cells = structure.gather_weights(block, duals.q / structure.targets)
-        triangles.append(build_nested(find_walks(duals.p * multiple, prefixes, cells), prefixes))
+        walks = find_walks(duals.p * multiple, prefixes, cells)
+        triangles.append(build_nested(walks, prefixes, structure.n))
     return triangles
 
 
@@ -177,19 +178,20 @@ class _Sums(NamedTuple):
     covariance: FloatArray
 
 
-def build_nested(walks: Walks, prefix_weights: FloatArray) -> NestedTriangles:
+def build_nested(walks: Walks, prefix_weights: FloatArray, cells: int) -> NestedTriangles:
     """Build nested triangles for which noise of variance 1 has nearly the walks' covariance.
 
     Args:
         walks: The walks, of n cells.
         prefix_weights: Weights of the prefixes, shape (n,).
+        cells: The number of cells for which to make room, at least n.
 
     Returns:
         The nested triangles, real except for the integer sums, with 2^D leaves.
     """
     n = len(prefix_weights)
-    levels = max(0, round(math.log2(n / _LEAF)))
-    b = -(-n // 2**levels)
+    levels = max(0, round(math.log2(cells / _LEAF)))
+    b = -(-cells // 2**levels)
     masses = np.append(0.0, np.cumsum(prefix_weights))
     triangles = np.tile(np.eye(b), (2**levels, 1, 1))
     sums, weights = np.zeros((2, levels, 2**levels * b // 2, _SUMS))
@@ -214,7 +216,9 @@ def _find_sums(walks: Walks, masses: FloatArray, half: int) -> _Sums:
     n = len(masses) - 1
     nodes = -(-(n - half) // (2 * half))
     first = 2 * half * np.arange(nodes)
-    V = np.stack([_choose_sums(walks, masses, at, half) for at in first.tolist()])
+    V = np.zeros((nodes, half, _SUMS))
+    for node, at in enumerate(first.tolist()):
+        V[node] = _choose_sums(walks, masses, at, half)
     # The sums in terms of the prefixes before each cell of the half and at its end.
     edge = np.zeros((nodes, 1, _SUMS))
     in_prefixes = np.concatenate([edge, V], axis=1) - np.concatenate([V, edge], axis=1)

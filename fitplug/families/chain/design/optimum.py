@@ -41,10 +41,14 @@ from fitplug.families.chain.design.convolutions import (
     make_needs,
 )
 from fitplug.families.chain.design.nested import approximate_optimum, ascend_chain_dual
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain, place_chain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
-from fitplug.families.chain.strategy.nested_triangles import NestedTriangles, upper_entry
+from fitplug.families.chain.strategy.nested_triangles import (
+    NestedTriangles,
+    keep_cells,
+    upper_entry,
+)
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options, Solution
 
@@ -158,9 +162,11 @@ def round_nested(
     entries = [float(build_contrasts(n).largest_entry) for n in structure.sizes]
     precisions = [float(build_contrasts(n).precision) for n in structure.sizes]
     entries[structure.chain_position] = precisions[structure.chain_position] = 1.0
-    blocks = structure.blocks
+    blocks = structure.blocks[structure.noisy_blocks]
     factors, divisors = (np.append(x, 1.0)[blocks].prod(axis=1) for x in (entries, precisions))
     divisors = divisors**0.5
+    counts = [structure.n - is_grounded for is_grounded in structure.grounded.tolist()]
+    matrices = [keep_cells(A, n) for A, n in zip(matrices, counts, strict=True)]
     largest = max(
         factor / divisor * upper_entry(A)
         for A, factor, divisor in zip(matrices, factors, divisors, strict=True)
@@ -169,12 +175,12 @@ def round_nested(
     if scale * max(float(A.triangles.max()) for A in matrices) < _NEEDED:
         raise DesignError(_NO_ROOM)
     triangles, sums, weights = [], [], []
-    for A, divisor in zip(matrices, divisors, strict=True):
+    for A, divisor, n in zip(matrices, divisors, counts, strict=True):
         b = A.triangles.shape[1]
         rounded = np.rint(A.triangles * (scale / divisor))
         rows = rounded.reshape(A.cells, b)
         at = np.arange(A.cells)
-        rows[at, at % b] = np.where(at < structure.n, np.maximum(rows[at, at % b], 1.0), 1.0)
+        rows[at, at % b] = np.where(at < n, np.maximum(rows[at, at % b], 1.0), 1.0)
         triangles.append(rounded)
         sums.append(A.sums)
         weights.append(np.rint(A.weights * (scale / divisor)))
@@ -183,6 +189,7 @@ def round_nested(
         np.stack(triangles).astype(np.int64),
         np.stack(sums).astype(np.int64),
         np.stack(weights).astype(np.int64),
+        structure.grounded.astype(np.int64),
     )
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     block_set = BlockSet(

@@ -9,7 +9,7 @@ integers, and cost and variances are those of the integers (docs/theory/chains.m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,13 +23,14 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_triangles import (
     NestedInverse,
     NestedTriangles,
     halve,
     invert_nested,
+    keep_cells,
     multiply_nested,
     multiply_nested_transposed,
     square_columns,
@@ -37,6 +38,7 @@ from fitplug.families.chain.strategy.nested_triangles import (
     upper_product_errors,
 )
 from fitplug.numeric import (
+    UNIT_ROUNDOFF,
     AnyArray,
     FloatArray,
     IntArray,
@@ -44,6 +46,7 @@ from fitplug.numeric import (
     find_largest_entry,
     frozen_property,
     gamma,
+    make_room,
 )
 from fitplug.workload import Factor
 
@@ -62,6 +65,8 @@ class NestedChain(AttributeMatrix):
         triangles: The triangles of the leaves in each block, shape (blocks, N, b, b), int64.
         sums: V in each block, shape (blocks, D, N b / 2, K), int64.
         weights: U in each block, likewise.
+        grounded: Whether the total is public in each block, which then measures all cells but the
+            last, shape (blocks,), 0 or 1.
         block: The block that the methods use.
     """
 
@@ -69,6 +74,7 @@ class NestedChain(AttributeMatrix):
     triangles: IntArray
     sums: IntArray
     weights: IntArray
+    grounded: IntArray
     block: int = 0
 
     @classmethod
@@ -78,7 +84,13 @@ class NestedChain(AttributeMatrix):
         Raises:
             KeyError: If one is missing.
         """
-        return cls(arrays["cells"], arrays["triangles"], arrays["sums"], arrays["weights"])
+        return cls(
+            arrays["cells"],
+            arrays["triangles"],
+            arrays["sums"],
+            arrays["weights"],
+            arrays["grounded"],
+        )
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
@@ -87,6 +99,7 @@ class NestedChain(AttributeMatrix):
             "triangles": self.triangles,
             "sums": self.sums,
             "weights": self.weights,
+            "grounded": self.grounded,
         }
 
     @cached_property
@@ -106,6 +119,11 @@ class NestedChain(AttributeMatrix):
         return self.n
 
     @property
+    def measured(self) -> int:
+        """The number of cells that the block measures; other answers are noise alone."""
+        return self.n - int(self.grounded[self.block])
+
+    @property
     def parts(self) -> NestedTriangles:
         """The block's matrix as nested triangles."""
         at = self.block
@@ -119,8 +137,10 @@ class NestedChain(AttributeMatrix):
             return False
         blocks, leaves, b, _ = self.triangles.shape
         levels, K = leaves.bit_length() - 1, self.sums.shape[-1]
-        shapes = [(blocks, leaves, b, b), *[(blocks, levels, leaves * b // 2, K)] * 2]
+        shapes = [(blocks, leaves, b, b), *[(blocks, levels, leaves * b // 2, K)] * 2, (blocks,)]
         if leaves != 1 << levels or [a.shape for a in arrays[1:]] != shapes or K < 1:
+            return False
+        if not np.isin(self.grounded, (0, 1)).all():
             return False
         fits = levels <= _MOST_LEVELS and leaves * (b - 1) < n <= leaves * b
         return fits and all(self.of_block(block)._has_form for block in range(blocks))
@@ -128,7 +148,7 @@ class NestedChain(AttributeMatrix):
     @property
     def _has_form(self) -> bool:
         """Whether the block's integers are in range, and trivial for cells that do not exist."""
-        A, n = self.parts, self.n
+        A, n = self.parts, self.measured
         b = A.triangles.shape[1]
         if max(map(find_largest_entry, (part for part in A if part.size))) >= _MOST:
             return False
@@ -158,20 +178,23 @@ class NestedChain(AttributeMatrix):
     @frozen_property
     def column_squares(self) -> tuple[FloatArray, FloatArray]:
         """The squared norms of all columns, and bounds on their errors, shape (n,) each."""
-        squares, errors = square_columns(self._existing.astype(np.float64))
+        squares, errors = square_columns(self.existing.astype(np.float64))
         return squares[: self.n], errors[: self.n]
 
     @property
-    def _existing(self) -> NestedTriangles:
+    def existing(self) -> NestedTriangles:
         """The matrix, with zero rows for cells that do not exist."""
-        A = self.parts
-        triangles = A.triangles.copy()
-        triangles.reshape(A.cells, -1)[self.n :] = 0
-        return A._replace(triangles=triangles)
+        return keep_cells(self.parts, self.measured)
+
+    def compute_column(self, i: int) -> AnyArray:
+        """Compute a cell's column, exactly, shape (n,)."""
+        x = np.zeros(self.n, dtype=np.int64)
+        x[i] = 1
+        return self.apply(make_room(x, self.growth), 0)
 
     def square_column(self, i: int) -> int:
         """Compute the exact squared norm of a cell's column."""
-        A, b = self._existing, self.triangles.shape[2]
+        A, b = self.existing, self.triangles.shape[2]
         leaf, at = divmod(i, b)
         entries = [A.triangles[leaf, :, at]]
         for level in range(len(A.sums)):
@@ -199,40 +222,62 @@ class NestedChain(AttributeMatrix):
 
     def invert(self, values: AnyArray, axis: int) -> FloatArray:
         E = self._inverse.inverse
-        return self._multiply(values.astype(np.float64), axis, lambda x: multiply_nested(E, x))
+        x = self._multiply(values.astype(np.float64), axis, lambda x: multiply_nested(E, x))
+        if self.measured < self.n:
+            np.moveaxis(x, axis, 0)[-1] = -x.sum(axis=axis)
+        return x
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
         E = self._inverse.inverse
-        return self._multiply(values, axis, lambda x: multiply_nested_transposed(E, x))
+        return self._multiply(
+            self._ground(values, axis), axis, lambda x: multiply_nested_transposed(E, x)
+        )
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
         A, E, levels = self._floats, self._inverse, len(self.sums[0])
 
         def upper_error(w: FloatArray) -> FloatArray:
             y = multiply_nested_transposed(E.inverse, w)
-            rest = np.abs(w - multiply_nested_transposed(A, y))
+            rest = np.abs(w - multiply_nested_transposed(A, y)) + UNIT_ROUNDOFF * np.abs(w)
             rest += upper_product_errors(A.take_absolute(), y, levels, transposed=True)
             error = (rest * E.cell_stds[:, None]).sum(axis=0) * (1 + gamma(A.cells + 8))
             return np.broadcast_to(error, w.shape)
 
-        return float(np.max(self._multiply(values, axis, upper_error), initial=0.0))
+        grounded = self._ground(values, axis)
+        return float(np.max(self._multiply(grounded, axis, upper_error), initial=0.0))
 
     def compute_reference(self) -> FloatArray:
-        return np.zeros(self.n)
+        """The last cell is a public total minus the other cells, if totals are public."""
+        reference = np.zeros(self.n)
+        reference[-1] = self.grounded.any()
+        return reference
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
-        """Bound mu^2 = 0 and gamma of prefixes and single cells from above, (rows, 2)."""
+        """Bound mu^2 and gamma of prefixes and single cells from above, (rows, 2).
+
+        mu^2, the part of the total, is given as 0: the total is measured too, or public.
+        """
         first, last = factor.intervals().T
-        stds = np.where(first == 0, self._inverse.prefix_stds[last], self._inverse.cell_stds[last])
-        return np.stack([np.zeros(len(stds)), stds * stds * (1 + gamma(4))], axis=1)
+        is_prefix, stds = first == 0, self._inverse
+        found = np.where(is_prefix, stds.prefix_stds[last], stds.cell_stds[last])
+        if self.measured < self.n:
+            others = stds.prefix_stds[self.n - 2]
+            found = np.where(last == self.n - 1, np.where(is_prefix, 0.0, others), found)
+        return np.stack([np.zeros(len(found)), found * found * (1 + gamma(4))], axis=1)
+
+    def _ground(self, values: FloatArray, axis: int) -> FloatArray:
+        """Subtract the last coefficient of queries from all, if the total is public."""
+        if self.measured == self.n:
+            return values
+        return values - np.take(values, [-1], axis)
 
     def _multiply(
         self, values: AnyArray, axis: int, multiply: Callable[[AnyArray], AnyArray]
     ) -> AnyArray:
         """Multiply along an axis of n cells, padded with zeros for cells that do not exist."""
-        moved = np.moveaxis(values, axis, 0)
+        moved, n = np.moveaxis(values, axis, 0), self.measured
         x = np.zeros((self.parts.cells, moved[:1].size), dtype=values.dtype)
-        x[: self.n] = moved.reshape(self.n, -1)
+        x[:n] = moved[:n].reshape(n, -1)
         return np.moveaxis(multiply(x)[: self.n].reshape(moved.shape), 0, axis)
 
     @property
@@ -288,6 +333,8 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
         multiples = subsets.variance_multiples * scales[blocks]
         variances, starts = np.zeros(structure.rows), structure.row_starts
         for g, block, multiple in zip(groups, blocks, multiples, strict=True):
+            if int(block) not in structure.noisy_set:
+                continue
             factor = structure.find_factors(g)[structure.chain_position]
             assert factor is not None
             gammas = matrix.of_block(int(block)).upper_variance_parts(factor)[:, 1]
@@ -306,32 +353,36 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
     def check_form(self) -> None:
         super().check_form()
         matrix = self.chain_matrix
-        if isinstance(matrix, NestedChain) and len(matrix.triangles) != len(self.structure.blocks):
+        if not isinstance(matrix, NestedChain):
+            return
+        if matrix.grounded.tolist() != self.structure.grounded.tolist():
             raise PlanError("the strategy does not measure the chain of each block")
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        matrix, at, subsets = (
-            self.chain_matrix,
-            self.structure.chain_position,
-            self.structure.subsets,
-        )
+        matrix = self.chain_matrix
         if not isinstance(matrix, NestedChain):
             return super().compute_record_cost(claimed)
+        chains, multiples, entry = [], [], 1
+        for block, of_squares, of_entries in self._multiply_others():
+            chains.append(matrix.of_block(block))
+            multiples.append(of_squares)
+            entry = max(entry, of_entries * chains[-1].largest_entry)
+        square = find_largest_column(chains, multiples)
+        column_squares = np.array([ceil_float(Fraction(square))])
+        return StrategyCost(square, column_squares, SATURATION // entry)
+
+    def _multiply_others(self) -> Iterator[tuple[int, int, int]]:
+        """Multiply, per block, the largest squares and entries of its other attributes."""
+        at, subsets = self.structure.chain_position, self.structure.subsets
         every = list(enumerate(self.attribute_matrices))
         squares = [1 if a == at else A.column_square for a, A in every]
         entries = [1 if a == at else A.largest_entry for a, A in every]
-        chains, multiples, entry = [], [], 1
         for block_set in self.block_sets:
             of_squares = subsets.multiply(squares, block_set.blocks).tolist()
             of_entries = subsets.multiply(entries, block_set.blocks).tolist()
             for i, block in enumerate(block_set.blocks.tolist()):
                 m = int(block_set.M[i, 0, 0])
-                chains.append(matrix.of_block(block))
-                multiples.append(of_squares[i] * m * m)
-                entry = max(entry, of_entries[i] * m * chains[-1].largest_entry)
-        square = find_largest_column(chains, multiples)
-        column_squares = np.array([ceil_float(Fraction(square))])
-        return StrategyCost(square, column_squares, SATURATION // entry)
+                yield block, of_squares[i] * m * m, of_entries[i] * m
 
 
 def place_chain(
@@ -349,7 +400,7 @@ def compute_block_scales(structure: ChainStructure, block_sets: tuple[BlockSet, 
     """Compute each block's z_A divided by the precision of its contrasts, shape (b,)."""
     precisions = [build_contrasts(n).precision for n in structure.sizes]
     precisions[structure.chain_position] = 1
-    scales = np.empty(len(structure.blocks))
+    scales = np.zeros(len(structure.blocks))
     for block_set in block_sets:
         contrast_precisions = structure.subsets.multiply(precisions, block_set.blocks).astype(
             np.float64

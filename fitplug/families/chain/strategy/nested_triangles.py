@@ -49,6 +49,13 @@ class NestedTriangles(NamedTuple):
         return NestedTriangles(*(np.abs(x) for x in self))
 
 
+def keep_cells(A: NestedTriangles, n: int) -> NestedTriangles:
+    """Return A with zero rows for all cells after the first n."""
+    triangles = A.triangles.copy()
+    triangles.reshape(A.cells, -1)[n:] = 0
+    return A._replace(triangles=triangles)
+
+
 def halve(x: AnyArray, leaf: int, level: int) -> AnyArray:
     """View an array (N b, r) as the halves of a level's nodes, (nodes, 2, half, r)."""
     half = leaf << level

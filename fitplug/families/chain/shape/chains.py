@@ -94,11 +94,12 @@ class ChainStructure(Structure):
 
     def check_size(self) -> None:
         names = self.asymmetric
-        if self.n > MAX_CHAIN or self.n * len(self.blocks) > MAX_BLOCK_CELLS:
+        blocks = len(self.noisy_blocks)
+        if self.n > MAX_CHAIN or self.n * blocks > MAX_BLOCK_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} combinations with "
-                f"other attributes. The limits are {MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} "
-                "in all combinations together. Use "
+                f"{self.chain} has {self.n:,} cells in {blocks:,} combinations with other "
+                f"attributes. The limits are {MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all "
+                "combinations together. Use "
                 f"{suggest_fewer_cells(self.workload.domain, names)}"
             )
 
@@ -155,19 +156,29 @@ class ChainStructure(Structure):
         factor[self.chain_position] = 1.0
         return np.asarray(factor[self.blocks].prod(axis=1))
 
+    @frozen_property
+    def grounded(self) -> BoolArray:
+        """Whether the totals of the chain are public in each noisy block, shape (blocks,)."""
+        return np.zeros(len(self.noisy_blocks), dtype=bool)
 
-def is_chain(workload: Workload, name: str) -> bool:
-    """Tell whether queries use an attribute by prefixes, and else only by cells and its total."""
+
+def is_chain(workload: Workload, name: str, *, takes_cells: bool = True) -> bool:
+    """Tell whether queries use an attribute by prefixes, and else only by its total and, if it
+    `takes_cells`, by cells."""
     asks_prefix = False
     for group in workload.groups:
         for factor in group.factors:
-            if factor.attribute != name or factor.kind in ("identity", "total"):
+            if factor.attribute != name or factor.kind == "total":
+                continue
+            if factor.kind == "identity":
+                if not takes_cells:
+                    return False
                 continue
             if factor.array is not None or factor.kind == "all_ranges":
                 return False
             if factor.cells is not None:
                 first, last = factor.cells.T
-                if not ((first == 0) | (first == last)).all():
+                if not ((first == 0) | (takes_cells & (first == last))).all():
                     return False
                 asks_prefix |= bool((first < last).any())
             asks_prefix |= factor.kind == "prefix"

@@ -37,7 +37,7 @@ from fitplug.certify import (
 )
 from fitplug.families.base.family import Certifier, Duals
 from fitplug.families.base.objective import Objective
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
 _SEGMENTS = 1024

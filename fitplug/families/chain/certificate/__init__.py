@@ -1,0 +1,1 @@
+"""The certificate: a lower bound, proven without a solver (chain)."""

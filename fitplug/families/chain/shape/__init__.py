@@ -1,0 +1,1 @@
+"""The shape: what is identical, and which blocks remain (chain)."""
