@@ -23,7 +23,7 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
-from fitplug.families.chain.shape import ChainStructure
+from fitplug.families.chain.shape import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_triangles import (
     NestedInverse,
@@ -110,6 +110,11 @@ class NestedChain(AttributeMatrix):
         """The block's matrix as nested triangles."""
         at = self.block
         return NestedTriangles(self.triangles[at], self.sums[at], self.weights[at])
+
+    def is_equal(self, block: int, other: int) -> bool:
+        """Tell whether two blocks have the same matrix."""
+        arrays = self.triangles, self.sums, self.weights
+        return all(np.array_equal(array[block], array[other]) for array in arrays)
 
     def has_form(self, n: int) -> bool:
         arrays = list(self.arrays_in_file.values())
@@ -310,28 +315,71 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
             raise PlanError("the strategy does not measure the chain of each block")
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
-        matrix, at, subsets = (
-            self.chain_matrix,
-            self.structure.chain_position,
-            self.structure.subsets,
-        )
+        matrix = self.chain_matrix
         if not isinstance(matrix, NestedChain):
             return super().compute_record_cost(claimed)
-        every = list(enumerate(self.attribute_matrices))
-        squares = [1 if a == at else A.column_square for a, A in every]
-        entries = [1 if a == at else A.largest_entry for a, A in every]
-        chains, multiples, entry = [], [], 1
-        for block_set in self.block_sets:
-            of_squares = subsets.multiply(squares, block_set.blocks).tolist()
-            of_entries = subsets.multiply(entries, block_set.blocks).tolist()
-            for i, block in enumerate(block_set.blocks.tolist()):
-                m = int(block_set.M[i, 0, 0])
-                chains.append(matrix.of_block(block))
-                multiples.append(of_squares[i] * m * m)
-                entry = max(entry, of_entries[i] * m * chains[-1].largest_entry)
-        square = find_largest_column(chains, multiples)
+        square = find_largest_column(matrix.views, self.list_squares(matrix))
         column_squares = np.array([ceil_float(Fraction(square))])
-        return StrategyCost(square, column_squares, SATURATION // entry)
+        return StrategyCost(square, column_squares, SATURATION // self._find_entry(matrix))
+
+    def list_squares(self, matrix: NestedChain) -> list[int]:
+        """List what each block multiplies the squares of the chain's columns by, shape (b,)."""
+        at, squares = self.structure.chain_position, [0] * len(matrix.views)
+        factors = [1 if a == at else A.column_square for a, A in enumerate(self.attribute_matrices)]
+        for block_set in self.block_sets:
+            products = self.structure.subsets.multiply(factors, block_set.blocks)
+            m = block_set.M[:, 0, 0].astype(object)
+            for block, square in zip(block_set.blocks.tolist(), products * m * m, strict=True):
+                squares[block] = int(square)
+        return squares
+
+    def _find_entry(self, matrix: NestedChain) -> int:
+        """Find a bound on the largest coefficient of an answer."""
+        at, entry = self.structure.chain_position, 1
+        factors = [1 if a == at else A.largest_entry for a, A in enumerate(self.attribute_matrices)]
+        for block_set in self.block_sets:
+            products = self.structure.subsets.multiply(factors, block_set.blocks)
+            m = block_set.M[:, 0, 0].astype(object)
+            for block, product in zip(block_set.blocks.tolist(), products * m, strict=True):
+                entry = max(entry, int(product) * matrix.of_block(block).largest_entry)
+        return entry
+
+
+class ChainPersonStrategy(ChainStrategy):
+    """The strategies of `ChainPersonStructure`."""
+
+    structure: ChainPersonStructure
+
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        matrix = self._nested
+        above, _ = self._bound_costs(matrix)
+        square = find_largest_column(matrix.views, above)
+        column_squares = np.array([ceil_float(Fraction(square))])
+        return StrategyCost(square, column_squares, SATURATION // self._find_entry(matrix))
+
+    def compute_attained_square(self) -> int | None:
+        _, equal = self._bound_costs(self._nested)
+        square = find_largest_column(self._nested.views, equal)
+        return None if square == self.record_square else square
+
+    def check_form(self) -> None:
+        super().check_form()
+        if not isinstance(self.chain_matrix, NestedChain):
+            raise PlanError("chains of several periods have nested triangles")
+
+    @property
+    def _nested(self) -> NestedChain:
+        assert isinstance(self.chain_matrix, NestedChain)
+        return self.chain_matrix
+
+    def _bound_costs(self, matrix: NestedChain) -> tuple[list[int], list[int]]:
+        """Bound the cost of a person; see `Periods.bound_costs`."""
+        periods = self.structure.periods
+        alike = [
+            partner >= 0 and matrix.is_equal(block, partner)
+            for block, partner in enumerate(periods.partners.tolist())
+        ]
+        return periods.bound_costs(self.list_squares(matrix), periods.partners.tolist(), alike)
 
 
 def place_chain(
