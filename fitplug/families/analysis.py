@@ -7,14 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitplug.domain import (
-    MOST_SHARES,
-    count_shares,
-    get_codec,
-    get_shape,
-    list_measures,
-    suggest_fewer_cells,
-)
+from fitplug.domain import get_codec, get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.structure import Structure
 from fitplug.families.base.tree_shape import find_tree_levels, is_tree, targets_vary
@@ -22,9 +15,18 @@ from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape.chains import ChainStructure, add_chain, is_chain
+from fitplug.families.chain.shape.chains import (
+    ChainStructure,
+    add_chain,
+    build_person_chain,
+    is_chain,
+)
 from fitplug.families.chain.shape.pairs import build_chain_pairs
-from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.product.shape.products import (
+    ProductPairStructure,
+    ProductPersonStructure,
+    ProductStructure,
+)
 from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
@@ -37,6 +39,7 @@ from fitplug.workload import (
     Unit,
     Workload,
     allows_any_rows,
+    check_measures,
     check_products,
     check_unit,
 )
@@ -122,7 +125,7 @@ def analyse_structure(
         DomainError: If the unit names an attribute that the domain does not have.
     """
     check_unit(unit, workload.domain)
-    _check_measures(workload, unit)
+    check_measures(unit, workload.domain, workload.attributes)
     is_large = workload.groups.sizes > MAX_ANSWERS
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
@@ -134,7 +137,7 @@ def analyse_structure(
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit, family, tree, siblings, chain)
     if not allows_any_rows(unit):
-        return _build_persons(workload, unit, varying, tree)
+        return _build_persons(workload, unit, varying, family, tree, chain)
     symmetric = _find_symmetric(workload, varying)
     if tree:
         return _build_tree(workload, unit, symmetric, tree, TreeStructure)
@@ -185,6 +188,8 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         if (unfolded := _unfold(pairs, MOST_WIDE_SIBLING_WORK)) is not None:
             return unfolded
         return pairs if pairs.fits_named else None
+    if type(structure) is PersonStructure:
+        return build_person_chain(structure)
     if type(structure) not in (ProductStructure, TreeStructure):
         return None
     matrices = MatrixStructure(
@@ -211,40 +216,36 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
 
 
 def _build_persons(
-    workload: Workload, unit: AddRemove, varying: Sequence[str], tree: Sequence[str] | None
+    workload: Workload,
+    unit: AddRemove,
+    varying: Sequence[str],
+    family: bool | None,
+    tree: Sequence[str] | None,
+    chain: bool,
 ) -> Structure:
-    """Build the structure of persons with several records: blocks or a tree."""
+    """Build the structure of persons with several records: blocks, a chain, tree or product."""
     symmetric = _find_symmetric(workload, varying)
     persons = PersonStructure(workload, unit, symmetric, find_workload_subsets(workload, symmetric))
-    if tree is None and not (persons.has_room and persons.cells <= MOST_CELLS):
-        name = _find_tree(workload, symmetric)
-        if name and unit.once_per in workload.attributes:
-            tree = (name, *(() if name in varying else ("merged",)))
-        elif name and unit.distinct:
+    fits = persons.has_room and persons.cells <= MOST_CELLS and persons.entries <= MAX_ENTRIES
+    is_large = tree is None and family is None and not fits
+    if is_large and (name := _find_tree(workload, symmetric)):
+        if unit.distinct:
             raise WorkloadError(
                 "fitplug cannot design hierarchies of this size for the unit of privacy "
                 f"{unit}. Leave distinct out, or use once_per instead."
             )
-    if not tree:
-        return _check_size(persons)
-    return _build_tree(workload, unit, symmetric, tree, PersonTreeStructure)
-
-
-def _check_measures(workload: Workload, unit: Unit) -> None:
-    """Raise WorkloadError if a unit does not allow plans with the workload's measures."""
-    domain = workload.domain
-    measures = list_measures(domain, workload.attributes)
-    shares = count_shares(domain, measures)
-    if shares > MOST_SHARES:
-        raise WorkloadError(
-            f"the measures {', '.join(measures)} have {shares:,} units together (the product "
-            f"of their units). The limit is {MOST_SHARES:,}. Give them larger units."
-        )
-    if measures and isinstance(unit, AddRemove) and unit.distinct:
-        raise WorkloadError(
-            f"rows with the measure {measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Leave it out, or use once_per instead."
-        )
+        if unit.once_per in workload.attributes:
+            tree = (name, *(() if name in varying else ("merged",)))
+    if chain or (is_large and not tree):
+        chained = build_person_chain(persons)
+        if chained is not None:
+            return _check_size(chained)
+    if tree:
+        return _build_tree(workload, unit, symmetric, tree, PersonTreeStructure)
+    takes_product = family or (is_large and len(persons.asymmetric) > 1)
+    if takes_product and persons.has_periods:
+        return _build_product(persons, ProductPersonStructure)
+    return _check_size(persons)
 
 
 def _build_product(matrices: MatrixStructure, kind: type[ProductStructure]) -> Structure:

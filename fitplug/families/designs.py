@@ -16,12 +16,16 @@ from fitplug.families.blocks.design.persons import design_persons
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.design.optimum import design_chain
+from fitplug.families.chain.design.optimum import design_chain, design_chain_persons
 from fitplug.families.chain.design.pairs import design_chain_pairs
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
-from fitplug.families.product.design.products import design_products
-from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.product.design.products import design_product_persons, design_products
+from fitplug.families.product.shape.products import (
+    ProductPairStructure,
+    ProductPersonStructure,
+    ProductStructure,
+)
 from fitplug.families.siblings.design import design_siblings
 from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.tree.design.designs import (
@@ -54,6 +58,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     MoveStructure: design_moves,
     ProductStructure: design_products,
     ProductPairStructure: design_products,
+    ProductPersonStructure: design_product_persons,
     SiblingStructure: design_siblings,
     SiblingPairStructure: design_siblings,
     TreeStructure: design_trees,
@@ -61,6 +66,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     PersonTreeStructure: design_person_trees,
     ChainStructure: design_chain,
     ChainPairStructure: design_chain_pairs,
+    ChainPersonStructure: design_chain_persons,
 }
 """The design function of each structure."""
 

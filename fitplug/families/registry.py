@@ -26,16 +26,25 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.differences import MoveStrategy, PairStrategy, PersonStrategy
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
-from fitplug.families.chain.certificate.chains import ChainCertifier
+from fitplug.families.chain.certificate.chains import ChainCertifier, ChainPersonCertifier
 from fitplug.families.chain.certificate.pairs import ChainPairCertifier
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.chain.strategy.chains import ChainStrategy
 from fitplug.families.chain.strategy.pairs import ChainPairStrategy
-from fitplug.families.product.certificate.products import ProductCertifier, ProductPairCertifier
-from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.chain.strategy.persons import ChainPersonStrategy
+from fitplug.families.product.certificate.products import (
+    ProductCertifier,
+    ProductPairCertifier,
+    ProductPersonCertifier,
+)
+from fitplug.families.product.shape.products import (
+    ProductPairStructure,
+    ProductPersonStructure,
+    ProductStructure,
+)
 from fitplug.families.product.strategy.pairs import ProductPairStrategy
-from fitplug.families.product.strategy.products import ProductStrategy
+from fitplug.families.product.strategy.products import ProductPersonStrategy, ProductStrategy
 from fitplug.families.siblings.certificate import SiblingCertifier, SiblingPairCertifier
 from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.siblings.strategy.siblings import SiblingStrategy
@@ -50,12 +59,14 @@ from fitplug.families.tree.strategy.trees import PersonTreeStrategy, TreePairStr
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainStrategy, ChainCertifier()),
     ChainPairStructure: Family(ChainPairStrategy, ChainPairCertifier()),
+    ChainPersonStructure: Family(ChainPersonStrategy, ChainPersonCertifier()),
     MatrixStructure: Family(MatrixStrategy, MatrixCertifier()),
     PairStructure: Family(PairStrategy, PairCertifier()),
     UnfoldedPairs: Family(PairStrategy, PairCertifier()),
     MoveStructure: Family(MoveStrategy, MoveCertifier()),
     PersonStructure: Family(PersonStrategy, PersonCertifier()),
     ProductStructure: Family(ProductStrategy, ProductCertifier()),
+    ProductPersonStructure: Family(ProductPersonStrategy, ProductPersonCertifier()),
     ProductPairStructure: Family(ProductPairStrategy, ProductPairCertifier()),
     SiblingStructure: Family(SiblingStrategy, SiblingCertifier()),
     SiblingPairStructure: Family(SiblingStrategy, SiblingPairCertifier()),

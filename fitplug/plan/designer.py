@@ -173,9 +173,11 @@ def _design_plan(request: DesignRequest) -> Plan:
     if nearer is None:
         return plan
     try:
-        return min(plan, _design_structure(request, nearer), key=lambda one: one.gap)
+        other = _design_structure(request, nearer)
     except (DesignError, WorkloadError):
         return plan
+    is_better = other.gap < plan.gap and other.rho * other.scale <= plan.rho * plan.scale
+    return other if is_better else plan
 
 
 def _design_structure(request: DesignRequest, structure: Structure) -> Plan:

@@ -87,6 +87,16 @@ def make_workloads() -> Mapping[str, Workload]:
             {"M": numbers, "X": values},
             [queries({"M": "prefix", "X": "prefix"}, std=3.0), queries({"X": "prefix"}, std=2.0)],
         ),
+        "periods": (
+            {"M": months, "X": numbers, "Y": Integers(0, 1)},
+            [
+                queries({"X": "prefix", "M": "identity"}, std=3.0),
+                queries({"X": ranges([(1, 1), (2, 3)]), "Y": "prefix", "M": "identity"}, std=2.0),
+                queries({"X": "prefix", "Y": "prefix"}, std=3.0),
+                queries({"Y": "identity"}, std=3.0),
+                total(std=4.0),
+            ],
+        ),
         "some pairs": (
             {"M": numbers, "R": regions, "X": values},
             [

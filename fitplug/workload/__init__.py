@@ -48,6 +48,7 @@ from fitplug.workload.units import (
     ReplaceOne as ReplaceOne,
     Unit as Unit,
     allows_any_rows as allows_any_rows,
+    check_measures as check_measures,
     check_unit as check_unit,
     count_changes as count_changes,
     describe_apart as describe_apart,

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fitplug.domain import Domain, get_codec, list_measures
-from fitplug.errors import BudgetError, DomainError
+from fitplug.domain import MOST_SHARES, Domain, count_shares, get_codec, list_measures
+from fitplug.errors import BudgetError, DomainError, WorkloadError
 from fitplug.numeric import is_positive_integer
 
 MOST_RECORDS = 10**6
@@ -188,6 +188,22 @@ def check_unit(unit: Unit, domain: Domain) -> None:
         _check_attributes("within", unit.within, domain)
     elif unit.once_per is not None:
         _check_attributes("once_per", (unit.once_per,), domain)
+
+
+def check_measures(unit: Unit, domain: Domain, names: Sequence[str]) -> None:
+    """Raise WorkloadError if a unit does not allow plans with the measures among attributes."""
+    measures = list_measures(domain, names)
+    shares = count_shares(domain, measures)
+    if shares > MOST_SHARES:
+        raise WorkloadError(
+            f"the measures {', '.join(measures)} have {shares:,} units together (the product "
+            f"of their units). The limit is {MOST_SHARES:,}. Give them larger units."
+        )
+    if measures and isinstance(unit, AddRemove) and unit.distinct:
+        raise WorkloadError(
+            f"rows with the measure {measures[0]} are divided between two cells, so "
+            "distinct=True does not work. Leave it out, or use once_per instead."
+        )
 
 
 def read_unit(spec: Mapping[str, Any]) -> Unit:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import fitplug as fp
@@ -16,9 +18,13 @@ from fitplug.families.base.family import FAMILIES
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
-from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.product.shape.products import (
+    ProductPairStructure,
+    ProductPersonStructure,
+    ProductStructure,
+)
 from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, UnfoldedPairs
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
@@ -31,6 +37,7 @@ def test_every_structure_is_registered_everywhere() -> None:
         ProductStructure,
         TreeStructure,
         ChainStructure,
+        ChainPersonStructure,
         PairStructure,
         PersonStructure,
         PersonTreeStructure,
@@ -40,13 +47,14 @@ def test_every_structure_is_registered_everywhere() -> None:
         UnfoldedPairs,
         ProductPairStructure,
         ChainPairStructure,
+        ProductPersonStructure,
         TreePairStructure,
     }
     found: set[type[Structure]] = set()
     below: list[type[Structure]] = [Structure]
     while below:
         below = [own for kind in below for own in kind.__subclasses__()]
-        found.update(below)
+        found.update(kind for kind in below if not inspect.isabstract(kind))
     assert found == structures
     assert set(FAMILIES) == structures
     assert set(designs.DESIGNS) == structures

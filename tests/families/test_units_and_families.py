@@ -23,13 +23,14 @@ LIMITS = {
     "three trees": CROSSED,
     "siblings": ((analysis, "MOST_CELLS", 8), (analysis, "MOST_SMALL_CELLS")),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
-    "chain": ((analysis, "LEAST_CHAIN"), (pairs, "MOST_PAIR_CELLS")),
+    "chain": ((analysis, "LEAST_CHAIN"), (analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
 }
 """Limits that are 1 here, or the number after them, so that small workloads have the structures of
 large ones."""
 
 FAMILIES = {
     "nested": "product",
+    "periods": "product",
     "two trees": "product",
     "three trees": "product",
     "crossed trees": "tree",
@@ -44,7 +45,7 @@ FAMILIES = {
 }
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
-    **{("chain", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
+    **{(name, "distinct"): "blocks" for name in ("chain", "periods")},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""

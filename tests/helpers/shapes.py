@@ -313,6 +313,26 @@ STRUCTURES: dict[str, Shape] = {
         "PersonStructure",
         {"unit": fp.AddRemove(records=2, once_per="month")},
     ),
+    "person chain": Shape(
+        _ask(
+            {"x": fp.Integers(0, 4), "month": MONTH},
+            _query("months", x="prefix", month="identity"),
+            _query("all", x="prefix"),
+        ),
+        "ChainPersonStructure",
+        {"unit": fp.AddRemove(records=2, once_per="month")},
+        limits=((analysis, "MOST_CELLS", 1),),
+    ),
+    "person product": Shape(
+        _ask(
+            {"x": fp.Integers(0, 4), "y": fp.Integers(0, 2), "month": MONTH},
+            _query("months", x="prefix", y="prefix", month="identity"),
+            _query("all", x="prefix"),
+        ),
+        "ProductPersonStructure",
+        {"unit": fp.AddRemove(records=2, once_per="month")},
+        limits=((analysis, "MOST_CELLS", 1),),
+    ),
     "person tree": Shape(
         _ask(
             {"p": PLACE, "month": MONTH},

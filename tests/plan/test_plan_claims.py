@@ -29,9 +29,13 @@ from fitplug.families.blocks.shape import pairs
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
-from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.product.shape.products import (
+    ProductPairStructure,
+    ProductPersonStructure,
+    ProductStructure,
+)
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.families.siblings.strategy.siblings import SiblingStrategy
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -41,6 +45,7 @@ from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug.files import compute_digest, write_with_digest
 from fitplug.plan.plan_file import describe_strategy
 from fitplug.plan.verification import check_privacy
+from fitplug.testing.families import make_workloads
 from fitplug.testing.plans import check_plan, find_least_objective
 from fitplug.workload import allows_any_rows
 from tests.helpers.chains import ask_chain
@@ -76,6 +81,8 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "tree, persons": lambda: design_person_tree(
         build_months((2, 1), months=2), fp.AddRemove(records=2, once_per="month")
     ),
+    "chain, persons": lambda: design_periods("chain"),
+    "product, persons": lambda: design_periods("periods"),
     "chain": lambda: fp.design(
         ask_chain(
             6,
@@ -109,6 +116,8 @@ LIMITS = {
     ),
     "chain": ((analysis, "LEAST_CHAIN", 1),),
     "chain, pairs": ((pairs, "MOST_PAIR_CELLS", 1),),
+    "chain, persons": ((analysis, "MOST_CELLS", 1),),
+    "product, persons": ((analysis, "MOST_CELLS", 1),),
 }
 LIMITS["tree, parted pairs"] = LIMITS["tree, pairs"]
 """Limits that are lowered, so that small workloads have the structures of large ones."""
@@ -130,7 +139,14 @@ STRUCTURES = {
     "tree, persons": PersonTreeStructure,
     "chain": ChainStructure,
     "chain, pairs": ChainPairStructure,
+    "chain, persons": ChainPersonStructure,
+    "product, persons": ProductPersonStructure,
 }
+
+
+def design_periods(name: str) -> fp.Plan:
+    """Design for persons with up to two rows, in different periods."""
+    return fp.design(make_workloads()[name], unit=fp.AddRemove(records=2, once_per="M"))
 
 
 def bands_by_region() -> fp.Workload:

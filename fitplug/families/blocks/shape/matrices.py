@@ -184,6 +184,13 @@ class PersonStructure(MatrixStructure):
         return self.sets.arrays_in_file
 
     @property
+    def has_periods(self) -> bool:
+        """Whether persons have at most one record in each of several equal periods."""
+        assert isinstance(self.unit, AddRemove)
+        name = self.unit.once_per
+        return name in self.symmetric and self.workload.domain[name].size > 1
+
+    @property
     def has_room(self) -> bool:
         """Whether the products of all pairs of records are few enough."""
         return self._products <= MAX_PRODUCTS

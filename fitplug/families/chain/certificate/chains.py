@@ -37,6 +37,7 @@ from fitplug.certify import (
 )
 from fitplug.families.base.family import Certifier, Duals
 from fitplug.families.base.objective import Objective
+from fitplug.families.base.periods import PeriodCertifier
 from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, gamma
 
@@ -196,6 +197,20 @@ class ChainCertifier(Certifier[ChainStructure]):
             total += math.sqrt(multiple) * lower_chain_trace(p, prefixes, cells)
         total *= 1 - gamma(len(structure.blocks) + structure.rows + 16)
         return divide_by_mass(total, p, q)
+
+
+class ChainPersonCertifier(PeriodCertifier[ChainStructure], ChainCertifier):
+    """The certificate of `ChainPersonStructure`."""
+
+    def multiply_groups(self, structure: ChainStructure, duals: Duals, times: FloatArray) -> Duals:
+        return duals._replace(q=duals.q * np.repeat(times, structure.row_counts))
+
+    def upper_mean(self, structure: ChainStructure, scale: float, duals: Duals) -> float:
+        # In the block of the chain alone, the other attributes have equal weights.
+        p = duals.p / duals.p.sum()
+        prefixes, cells = structure.gather_weights(0, duals.q / (scale * structure.targets))
+        square = float(prefixes @ np.cumsum(p) ** 2 + cells @ p**2)
+        return math.sqrt(square / float(duals.q.sum()))
 
 
 def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:

@@ -29,8 +29,10 @@ from fitplug.families.base.family import (
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
+from fitplug.families.base.period_design import choose_kinds, choose_ratio
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
+from fitplug.families.chain.certificate.chains import ChainPersonCertifier
 from fitplug.families.chain.design.convolutions import (
     ChainNeeds,
     LevelWeights,
@@ -41,7 +43,7 @@ from fitplug.families.chain.design.convolutions import (
     make_needs,
 )
 from fitplug.families.chain.design.nested import approximate_optimum, ascend_chain_dual
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain, place_chain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
 from fitplug.families.chain.strategy.nested_triangles import (
@@ -144,7 +146,9 @@ def round_chain(
 
 
 def round_nested(
-    structure: ChainStructure, matrices: Sequence[NestedTriangles]
+    structure: ChainStructure,
+    matrices: Sequence[NestedTriangles],
+    multiples: IntArray | None = None,
 ) -> IntegerStrategy[Structure]:
     """Round nested triangles to integers.
 
@@ -152,6 +156,7 @@ def round_nested(
         structure: The structure of the workload.
         matrices: The nested triangles of each block, for the noise on the block; their sums are
             integers.
+        multiples: The multiple of each block where there are periods, shape (b,).
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -162,9 +167,13 @@ def round_nested(
     entries = [float(build_contrasts(n).largest_entry) for n in structure.sizes]
     precisions = [float(build_contrasts(n).precision) for n in structure.sizes]
     entries[structure.chain_position] = precisions[structure.chain_position] = 1.0
+    if isinstance(structure, ChainPersonStructure):
+        # The multiples take care of the periods, so that partners are rounded equally.
+        precisions[structure.block_attributes.index(structure.periods.name)] = 1.0
     blocks = structure.blocks[structure.noisy_blocks]
+    multiples = np.ones(len(blocks), dtype=np.int64) if multiples is None else multiples
     factors, divisors = (np.append(x, 1.0)[blocks].prod(axis=1) for x in (entries, precisions))
-    divisors = divisors**0.5
+    factors, divisors = factors * multiples, divisors**0.5
     counts = [structure.n - is_grounded for is_grounded in structure.grounded.tolist()]
     matrices = [keep_cells(A, n) for A, n in zip(matrices, counts, strict=True)]
     largest = max(
@@ -192,9 +201,7 @@ def round_nested(
         structure.grounded.astype(np.int64),
     )
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
-    block_set = BlockSet(
-        np.arange(len(blocks), dtype=np.int64), basis, np.ones((len(blocks), 1, 1), dtype=np.int64)
-    )
+    block_set = BlockSet(np.arange(len(blocks), dtype=np.int64), basis, multiples[:, None, None])
     strategy = build_strategy(structure, place_chain(structure, matrix), (block_set,))
     return add_claim_margins(strategy, CHAIN_MARGIN)
 
@@ -254,6 +261,37 @@ def design_chain(
         bound_margin=CHAIN_MARGIN,
         iterations=duals.iterations,
         ended="apart",
+    )
+
+
+def design_chain_persons(
+    structure: ChainPersonStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the strategy of a chain for one period, and measure each period by it.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    periods = structure.periods
+
+    def find(ratio: float) -> tuple[float, ChainStructure, Solution]:
+        reduced = structure.reduce(ratio)
+        duals = ascend_chain_dual(reduced, options.max_iterations, _GAP)
+        return periods.price(ratio) * duals.lower**2, reduced, duals
+
+    ratio = choose_ratio(periods, lambda ratio: find(ratio)[0])
+    _, reduced, found = find(ratio)
+    matrices = approximate_optimum(reduced, found)
+    strategy = round_nested(
+        structure,
+        [matrices[block] for block in structure.reduced_blocks.tolist()],
+        periods.choose_multiples(ratio),
+    )
+    duals = choose_kinds(ChainPersonCertifier(), structure, objective, Duals(found.p, found.q))
+    return Design.in_one_tier(
+        strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"
     )
 
 

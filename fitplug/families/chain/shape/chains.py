@@ -17,10 +17,13 @@ import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
+from fitplug.families.base.periods import PeriodStructure
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.subsets import Subsets, pad_sets
+from fitplug.families.base.workload_subsets import find_workload_subsets
+from fitplug.families.blocks.shape.matrices import PersonStructure
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
-from fitplug.workload import Factor, Workload
+from fitplug.workload import ONE_RECORD, Factor, Workload
 
 MAX_CHAIN = 2**21
 """The most cells of a chain: the design takes some minutes, and the proofs half a minute."""
@@ -162,6 +165,33 @@ class ChainStructure(Structure):
         return np.zeros(len(self.noisy_blocks), dtype=bool)
 
 
+MOST_PERSON_CELLS = 2**18
+"""The most cells of all blocks of a chain together where persons have several records."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainPersonStructure(PeriodStructure, ChainStructure):
+    """A chain in each period, for persons with at most one record in each."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; persons with up to {self.periods.most:,} rows"
+
+    def reduce(self, ratio: float = 1.0) -> ChainStructure:
+        workload = self.periods.reduce(self.workload, ratio)
+        symmetric = tuple(name for name in self.symmetric if name != self.periods.name)
+        subsets = add_chain(find_workload_subsets(workload, symmetric), workload, self.chain)
+        return ChainStructure(workload, ONE_RECORD, symmetric, subsets)
+
+    def check_size(self) -> None:
+        super().check_size()
+        if self.n * len(self.blocks) > MOST_PERSON_CELLS:
+            raise WorkloadError(
+                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks. With once_per "
+                f"the limit is {MOST_PERSON_CELLS:,} in all blocks together. Use "
+                f"{suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+            )
+
+
 def is_chain(workload: Workload, name: str, *, takes_cells: bool = True) -> bool:
     """Tell whether queries use an attribute by prefixes, and else only by its total and, if it
     `takes_cells`, by cells."""
@@ -215,3 +245,12 @@ def add_chain(subsets: Subsets, workload: Workload, name: str) -> Subsets:
         blocks=np.array(padded, dtype=np.int64).reshape(len(blocks), most),
         by_count=(),
     )
+
+
+def build_person_chain(persons: PersonStructure) -> ChainPersonStructure | None:
+    """Build a chain in each period instead of matrices; None if there are no equal periods."""
+    workload, names = persons.workload, persons.asymmetric
+    if not (persons.has_periods and len(names) == 1 and is_chain(workload, names[0])):
+        return None
+    subsets = add_chain(persons.subsets, workload, names[0])
+    return ChainPersonStructure(workload, persons.unit, persons.symmetric, subsets)

@@ -129,6 +129,11 @@ class NestedChain(AttributeMatrix):
         at = self.block
         return NestedTriangles(self.triangles[at], self.sums[at], self.weights[at])
 
+    def is_equal(self, block: int, other: int) -> bool:
+        """Tell whether two blocks have the same matrix."""
+        arrays = self.triangles, self.sums, self.weights
+        return all(np.array_equal(array[block], array[other]) for array in arrays)
+
     def has_form(self, n: int) -> bool:
         arrays = list(self.arrays_in_file.values())
         if any(a.dtype != np.int64 for a in arrays) or self.cells.shape != (1,) or self.n != n:
@@ -363,7 +368,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
         if not isinstance(matrix, NestedChain):
             return super().compute_record_cost(claimed)
         chains, multiples, entry = [], [], 1
-        for block, of_squares, of_entries in self._multiply_others():
+        for block, of_squares, of_entries in self.multiply_others():
             chains.append(matrix.of_block(block))
             multiples.append(of_squares)
             entry = max(entry, of_entries * chains[-1].largest_entry)
@@ -371,7 +376,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
         column_squares = np.array([ceil_float(Fraction(square))])
         return StrategyCost(square, column_squares, SATURATION // entry)
 
-    def _multiply_others(self) -> Iterator[tuple[int, int, int]]:
+    def multiply_others(self) -> Iterator[tuple[int, int, int]]:
         """Multiply, per block, the largest squares and entries of its other attributes."""
         at, subsets = self.structure.chain_position, self.structure.subsets
         every = list(enumerate(self.attribute_matrices))

@@ -52,7 +52,7 @@ class ChainPairStrategy(ChainStrategy):
         matrix, cost = self.chain_matrix, self._pair_cost
         entry = max(
             of_entries * matrix.of_block(block).largest_entry
-            for block, _, of_entries in self._multiply_others()
+            for block, _, of_entries in self.multiply_others()
         )
         square = cost.upper
         if cost.upper > cost.attained:
@@ -78,7 +78,7 @@ class ChainPairStrategy(ChainStrategy):
             for moved in itertools.combinations(structure.moved.tolist(), k)
         ]
         chains, same, others = [], [], []
-        for block, of_squares, _ in self._multiply_others():
+        for block, of_squares, _ in self.multiply_others():
             chains.append(matrix.of_block(block))
             same.append(of_squares)
             # (H e_i)'H e_j / |H e_i|^2 = -1 / (n_a - 1) for two cells of a symmetric attribute.

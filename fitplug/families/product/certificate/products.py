@@ -18,6 +18,7 @@ import numpy as np
 
 from fitplug.families.base.family import Certifier, Duals, Frame
 from fitplug.families.base.objective import Objective
+from fitplug.families.base.periods import PeriodCertifier
 from fitplug.families.product.certificate.product_bound import (
     lower_product_cost,
     share_product_weight,
@@ -61,6 +62,36 @@ class ProductCertifier(Certifier[ProductStructure]):
 
     def share_weight(self, structure: ProductStructure, duals: Duals) -> FloatArray:
         return share_product_weight(structure.batched, self.unpack(structure, duals))
+
+
+class ProductPersonCertifier(PeriodCertifier[ProductStructure], ProductCertifier):
+    """The certificate of `ProductPersonStructure`."""
+
+    def multiply_groups(
+        self, structure: ProductStructure, duals: Duals, times: FloatArray
+    ) -> Duals:
+        return duals._replace(q=np.append(duals.q[: len(times)] * times, duals.q[len(times) :]))
+
+    def upper_mean(self, structure: ProductStructure, scale: float, duals: Duals) -> float:
+        batched, weights = structure.batched, self.unpack(structure, duals)
+        squares = []
+        for distinct, y in zip(batched.factors, weights.y, strict=True):
+            p = weights.p[distinct.attribute]
+            is_symmetric = batched.symmetric[distinct.attribute]
+            n = batched.sizes[distinct.attribute]
+            answers = 1 / n if is_symmetric else distinct.factor.apply(p / p.sum(), 0)
+            squares.append(float((y / y.max() * np.square(answers)).sum()))
+        total = 0.0
+        shares = share_product_weight(batched, weights)
+        for batch in batched.batches:
+            costs = batch.targets
+            for axis, varies in zip(batch.factors.T, batch.varying, strict=True):
+                ys = [weights.y[f] / weights.y[f].max() for f in axis]
+                along = np.array(ys if varies else [[y.sum()] for y in ys])
+                costs = np.einsum("gi...,gi->g...", costs, along.reshape(costs.shape[:2]))
+            means = np.array([math.prod(squares[f] for f in row) for row in batch.factors.tolist()])
+            total += float(shares[batch.groups] @ (means / costs))
+        return math.sqrt(total / scale)
 
 
 def pack_duals(duals: ProductDuals) -> Duals:

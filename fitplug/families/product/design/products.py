@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
+from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.family import (
     LEAST_RECORDS,
     PRODUCT_BOUND_MARGIN,
@@ -27,9 +28,10 @@ from fitplug.families.base.family import (
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
+from fitplug.families.base.period_design import choose_kinds
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.product.certificate.products import pack_duals
+from fitplug.families.product.certificate.products import ProductPersonCertifier, pack_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import DifferenceWeights, descend_product_family
@@ -40,7 +42,12 @@ from fitplug.families.product.design.scales import (
     optimise_scales,
 )
 from fitplug.families.product.shape.grades import BlockScales
-from fitplug.families.product.shape.products import ProductPairStructure, ProductStructure
+from fitplug.families.product.shape.products import (
+    ProductPairStructure,
+    ProductPersonStructure,
+    ProductStructure,
+)
+from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import GapProgress, Options
 
@@ -82,8 +89,23 @@ def round_member(
     Raises:
         DesignError: If there is none.
     """
-    batched = member.batched
     most = SATURATION / LEAST_RECORDS / structure.shares
+    best = _find_rounding(member, most, loss)
+    blocks = make_block_set(member.batched.scales, best.multiples, structure.noisy_blocks)
+    return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
+
+
+def _find_rounding(member: FamilyMember, most: float, loss: float) -> _Rounding:
+    """Find the best integers near a real member of the family.
+
+    Args:
+        member: The member.
+        most: The largest coefficient of an answer.
+        loss: As for `round_member`.
+
+    Raises:
+        DesignError: If there are none.
+    """
     best: _Rounding | None = None
     worse = 0
     for bits in _BITS:
@@ -104,8 +126,7 @@ def round_member(
             "tables of so many attributes need integers of more than 64 bits. Ask for tables of "
             "fewer attributes."
         )
-    blocks = make_block_set(batched.scales, best.multiples, structure.noisy_blocks)
-    return add_claim_margins(build_strategy(structure, best.matrices, (blocks,)))
+    return best
 
 
 def _round_attributes(member: FamilyMember, bits: int) -> tuple[AttributeMatrix, ...]:
@@ -191,6 +212,61 @@ def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatA
     off = (np.abs(np.rint(wanted) / wanted - 1) * share).sum(axis=1)
     multiple = float(most - tried + 1 + int(off.argmin())) / least
     return np.maximum(np.rint(real * multiple), 1.0)
+
+
+def design_product_persons(
+    structure: ProductPersonStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find a member of the product family for one period, and measure each period by it.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        WorkloadError: If too many queries have individual targets.
+        DesignError: If an integer strategy cannot be made.
+    """
+    reduced = structure.reduced
+    member = find_member(
+        reduced,
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations,
+        progress=options.progress,
+    )
+    duals, _bound = ascend_product_bound(member.batched, member.weights)
+    return Design.in_one_tier(
+        _round_periods(structure, member, loss),
+        choose_kinds(ProductPersonCertifier(), structure, objective, pack_duals(duals)),
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        iterations=member.iterations,
+        ended="stopped" if member.stopped else "apart",
+    )
+
+
+def _round_periods(
+    structure: ProductPersonStructure, member: FamilyMember, loss: float
+) -> IntegerStrategy[Structure]:
+    """Find the best integer strategy near a member for one period, in all periods.
+
+    Raises:
+        DesignError: If there is none.
+    """
+    periods, blocks = structure.periods, structure.reduced_blocks
+    multiples, contrasts = periods.choose_multiples(), build_contrasts(periods.n)
+    largest = int(multiples.max()) * contrasts.largest_entry * structure.shares
+    best = _find_rounding(member, SATURATION / LEAST_RECORDS / largest, loss)
+    of_names = dict(zip(structure.reduced.block_attributes, best.matrices, strict=True))
+    matrices: list[AttributeMatrix] = []
+    for name in structure.block_attributes:
+        matrix = of_names.get(name, contrasts)
+        if isinstance(matrix, VariantMatrix):
+            matrix = replace(matrix, variants=matrix.variants[blocks])
+        matrices.append(matrix)
+    scales = structure.batched.scales
+    repeats = np.repeat(multiples, to_positions(np.diff(scales.starts)))
+    block_set = make_block_set(
+        scales, best.multiples[structure.reduced_scales] * repeats, structure.noisy_blocks
+    )
+    return add_claim_margins(build_strategy(structure, tuple(matrices), (block_set,)))
 
 
 _MOST_ROWS = 20_000

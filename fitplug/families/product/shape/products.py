@@ -22,18 +22,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
+from fitplug.families.base.periods import PeriodStructure
 from fitplug.families.base.structure import TWO_CHANGES, Structure, list_names
 from fitplug.families.base.tree_shape import find_tree_levels
+from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.moves import list_sets, select_members
 from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
 from fitplug.families.product.shape.grades import AttributeGrades, find_grades, leave_undivided
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
+from fitplug.workload import ONE_RECORD
 
 MAX_ROWS = 20_000_000
 """The most rows of a structure of the product family."""
@@ -117,6 +120,56 @@ class ProductStructure(Structure):
                 key = (factor.attribute, factor.kind, id(given) if given is not None else None)
                 work[key] = r * n * min(r, n)
         return sum(work.values())
+
+
+@dataclass(frozen=True, eq=False)
+class ProductPersonStructure(PeriodStructure, ProductStructure):
+    """The product family of each period, for persons with at most one record in each."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; persons with up to {self.periods.most:,} rows"
+
+    def reduce(self, ratio: float = 1.0) -> ProductStructure:
+        workload, name = self.periods.reduce(self.workload, ratio), self.periods.name
+        symmetric = tuple(one for one in self.symmetric if one != name)
+        subsets = find_workload_subsets(workload, symmetric, workload.attributes)
+        return ProductStructure(workload, ONE_RECORD, symmetric, subsets, self.graded)
+
+    @frozen_property
+    def batched(self) -> BatchedGroups:
+        # Partners have the same variants.
+        reduced = self.reduced
+        of_names = dict(zip(reduced.block_attributes, reduced.batched.grades, strict=True))
+        undivided = leave_undivided(self.subsets)
+        grades = tuple(
+            replace(of_names[name], variants=of_names[name].variants[self.reduced_blocks])
+            if name in of_names
+            else undivided
+            for name in self.block_attributes
+        )
+        return batch_groups(self, grades)
+
+    @frozen_property
+    def reduced_scales(self) -> IntArray:
+        """The scale of `reduced` of each scale, shape (count,)."""
+        reduced = self.reduced
+        starts = reduced.batched.scales.starts
+        return np.concatenate(
+            [np.arange(starts[block], starts[block + 1]) for block in self.reduced_blocks]
+        )
+
+    @frozen_property
+    def partner_scales(self) -> IntArray:
+        """The scale of the partner of each scale, as `Periods.partners`, shape (count,)."""
+        starts, partners = self.batched.scales.starts, self.periods.partners.tolist()
+        return np.concatenate(
+            [
+                np.arange(starts[partner], starts[partner + 1])
+                if partner >= 0
+                else np.full(starts[block + 1] - starts[block], partner)
+                for block, partner in enumerate(partners)
+            ]
+        )
 
 
 MOST_PAIRS, MOST_PAIR_ROWS, MOST_ATTRIBUTES = 2_000_000_000, 2_000_000, 12

@@ -21,12 +21,12 @@ import numpy as np
 from fitplug.errors import PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.block_sets import BlockSet
-from fitplug.families.base.contrasts import make_contrasts
+from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.mechanism import MAX_ENTRY, SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.product.shape.grades import BlockScales
-from fitplug.families.product.shape.products import ProductStructure
+from fitplug.families.product.shape.products import ProductPersonStructure, ProductStructure
 from fitplug.families.product.strategy.trees import NodeTreeMatrix, TreeMatrix
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float, gamma, multiply_exactly
@@ -122,6 +122,16 @@ def compute_graded_cost(
 ) -> StrategyCost:
     """Compute the largest cost of a record exactly, and the records the integers can hold."""
     multiples = gather_multiples(scales, block_sets).astype(object)
+    largest = find_largest_sum(scales, matrices, multiples**2)
+    squares = np.array([ceil_float(Fraction(largest))])
+    return StrategyCost(largest, squares, count_records(scales, matrices, block_sets))
+
+
+def find_largest_sum(
+    scales: BlockScales, matrices: Sequence[AttributeMatrix], weights: AnyArray
+) -> int:
+    """Find the largest sum over all scales of weights (count,) and the squares of a cell's columns,
+    exactly."""
     whole: list[AnyArray] = []
     tables: list[AnyArray] = []
     for matrix in matrices:
@@ -134,15 +144,51 @@ def compute_graded_cost(
             )
             tables.append(np.array(columns, dtype=object))
     costs: Any = np.zeros(int(np.prod(scales.grid, dtype=np.int64)), dtype=object)
-    np.add.at(costs, scales.places, scales.multiply(whole) * multiples**2)
+    np.add.at(costs, scales.places, scales.multiply(whole) * weights)
     costs = costs.reshape(scales.grid)
     for table in tables:
         # Contract the first axis; the columns' axis comes last.
         flat = costs.reshape(len(costs), -1)
         costs = multiply_exactly(flat.T, table.T).reshape(*costs.shape[1:], len(table))
-    largest = int(costs.max())
-    squares = np.array([ceil_float(Fraction(largest))])
-    return StrategyCost(largest, squares, count_records(scales, matrices, block_sets))
+    return int(costs.max())
+
+
+class ProductPersonStrategy(ProductStrategy[ProductPersonStructure]):
+    """The strategies of `ProductPersonStructure`."""
+
+    @property
+    def peaks_at_one_cell(self) -> bool:
+        return False
+
+    def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
+        above, _ = self._bound_costs()
+        scales = self.structure.batched.scales
+        records = count_records(scales, self.attribute_matrices, self.block_sets)
+        return StrategyCost(above, np.array([ceil_float(Fraction(above))]), records)
+
+    def compute_attained_square(self) -> int | None:
+        _, equal = self._bound_costs()
+        return None if equal == self.record_square else equal
+
+    def _bound_costs(self) -> tuple[int, int]:
+        """Bound the cost of a person; compute that of k records equal but for the period."""
+        structure, periods = self.structure, self.structure.periods
+        scales, partners = structure.batched.scales, structure.partner_scales.tolist()
+        m = structure.block_attributes.index(periods.name)
+        square = self.attribute_matrices[m].column_square
+        multiples = gather_multiples(scales, self.block_sets).tolist()
+        squares = [
+            one * one * (square if partner == -2 else 1)
+            for one, partner in zip(multiples, partners, strict=True)
+        ]
+        # The square of the contrasts is in `squares`.
+        matrices = list(self.attribute_matrices)
+        matrices[m] = build_contrasts(2)
+        above, equal = (
+            find_largest_sum(scales, matrices, np.array(weights, dtype=object))
+            for weights in periods.bound_costs(squares, partners, [True] * len(partners))
+        )
+        return above, equal
 
 
 def count_records(

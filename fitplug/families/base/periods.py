@@ -1,0 +1,234 @@
+"""Periods: a symmetric attribute in each of whose cells a person has at most one record.
+
+If noise is independent between the n periods, and alike in all, a person with k records costs k
+times what the costliest record costs, and a sum over all periods has n times the variance of one
+period. So the best such strategy is that of a workload without the period attribute m, whose groups
+that sum over m have targets divided by n. In the structure of the whole workload, blocks A and A +
+m then have proportional matrices. Where k < n, sums over the periods may also be measured more
+precisely, by one ratio for all blocks.
+
+Persons of two kinds prove a lower bound: those whose records are equal but for the period, and
+those whose records are independent (docs/theory/persons.md, "Equal periods").
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fitplug.certify import scale_weights
+from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.base.family import Certifier, Duals
+from fitplug.families.base.objective import Objective
+from fitplug.families.base.structure import Structure
+from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property
+from fitplug.workload import (
+    AddRemove,
+    QueryGroup,
+    Workload,
+    make_bound_workload,
+    read_target,
+)
+
+S = TypeVar("S", bound=Structure)
+
+_LARGEST = 64
+"""The largest multiple of blocks with the period attribute."""
+
+_ROUNDING = 1e-11
+"""More than the relative rounding of shares, multiples and sums in the bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class Periods:
+    """The period attribute of a structure.
+
+    Attributes:
+        name: The attribute m.
+        n: The number of periods.
+        most: k, the most records of a person, at most n.
+        partners: The block A + m of each block A without m, or -1 if there is none, and -2 for
+            blocks with m, shape (b,).
+    """
+
+    name: str
+    n: int
+    most: int
+    partners: IntArray
+
+    @classmethod
+    def find(cls, structure: Structure) -> Periods:
+        """Find the periods of a structure whose `once_per` is a symmetric attribute."""
+        unit = structure.unit
+        assert isinstance(unit, AddRemove)
+        assert unit.once_per is not None
+        name, n = unit.once_per, structure.workload.domain[unit.once_per].size
+        m = structure.block_attributes.index(name)
+        sets = structure.subsets.list_attributes(np.arange(len(structure.blocks)))
+        number = {attributes: block for block, attributes in enumerate(sets)}
+        partners = [
+            -2 if m in attributes else number.get(tuple(sorted([*attributes, m])), -1)
+            for attributes in sets
+        ]
+        return cls(name, n, min(unit.records, n), np.array(partners, dtype=np.int64))
+
+    def choose_multiples(self, ratio: float = 1.0) -> IntArray:
+        """Choose the integer multiple of each block, shape (b,).
+
+        Args:
+            ratio: The precision of sums over all periods relative to independent periods.
+        """
+        root = math.sqrt(ratio * build_contrasts(self.n).precision / self.n)
+        # The least multiple that is nearly as good as the best.
+        off = {i: abs(round(root * i) / (root * i) - 1) for i in range(1, _LARGEST + 1)}
+        best = min(off, key=lambda i: (round(off[i], 6), i))
+        return np.where(self.partners == -2, best, round(root * best))
+
+    def price(self, ratio: float) -> float:
+        """Compute the cost of k equal records at precision 1 of one period."""
+        return self.most * (self.most * ratio + self.n - self.most) / self.n
+
+    def bound_costs(
+        self, squares: Sequence[int], partners: Sequence[int], alike: Sequence[bool]
+    ) -> tuple[list[int], list[int]]:
+        """Bound the cost of a person from what a record costs.
+
+        Args:
+            squares: What the square of a cell's column in each block is multiplied by, to give the
+                cost of a record.
+            partners: As `self.partners`, for what the squares are of.
+            alike: Whether the matrix of each block is that of its partner.
+
+        Returns:
+            What these squares are multiplied by, to give a bound on the cost of a person, and the
+            cost of k records that are equal but for the period.
+        """
+        k, n = self.most, self.n
+        above, equal = [0] * len(squares), [0] * len(squares)
+        for block, partner in enumerate(partners):
+            if partner == -2:
+                continue
+            s = squares[block]
+            above[block] = equal[block] = k * k * s
+            if partner >= 0:
+                e = squares[partner] // (n - 1)  # H'H = n e (I - J / n)
+                above[partner], equal[partner] = k * n * e, k * (n - k) * e
+                if alike[block]:
+                    above[block], above[partner] = k * max(k * s + (n - k) * e, n * e), 0
+        return above, equal
+
+    def reduce(self, workload: Workload, ratio: float = 1.0) -> Workload:
+        """Reduce a workload to one period.
+
+        Args:
+            workload: The workload.
+            ratio: As in `choose_multiples`.
+        """
+        groups = [self._reduce_group(group, ratio) for group in workload.groups]
+        return make_bound_workload(workload.domain, groups)
+
+    def _reduce_group(self, group: QueryGroup, ratio: float) -> QueryGroup:
+        n, names = self.n, [factor.attribute for factor in group.factors]
+        counts = any(f.attribute == self.name and f.kind != "total" for f in group.factors)
+        times = 1 / (n * ratio) + 1 - 1 / n if counts else n / ratio
+        variances = group.variances / times
+        if self.name in names:
+            variances = np.take(variances, 0, axis=names.index(self.name))
+        factors = tuple(factor for factor in group.factors if factor.attribute != self.name)
+        target = read_target(variance=np.asarray(variances))
+        return QueryGroup(group.name, factors, target, np.asarray(variances))
+
+    def find_counting(self, workload: Workload) -> BoolArray:
+        """Find which groups count each period apart, shape (groups,)."""
+        return np.array([self.name in group.attributes for group in workload.groups])
+
+
+class PeriodStructure(Structure):
+    """What structures for persons with at most one record in each period share."""
+
+    @frozen_property
+    def periods(self) -> Periods:
+        """The periods."""
+        return Periods.find(self)
+
+    @abstractmethod
+    def reduce(self, ratio: float = 1.0) -> Any:
+        """Build the structure of one period; `ratio` as in `Periods.choose_multiples`."""
+
+    @frozen_property
+    def reduced(self) -> Any:
+        """The structure of one period."""
+        return self.reduce()
+
+    @frozen_property
+    def reduced_blocks(self) -> IntArray:
+        """The block of `reduced` of each block, shape (b,)."""
+        reduced, name = self.reduced, self.periods.name
+        number = {reduced.name_attributes(b): b for b in range(len(reduced.blocks))}
+        names = map(self.name_attributes, range(len(self.blocks)))
+        return np.array([number[tuple(a for a in block if a != name)] for block in names])
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "noise is independent between the cells of "
+            f"{self.periods.name}, which is not exactly the optimum; for it, use fewer cells"
+        )
+
+
+class PeriodCertifier(Certifier[S]):
+    """The bound of persons with at most one record in each period, from that of one period.
+
+    The weights are those of the reduced structure; p ends with the weights of the two kinds of
+    persons: records that are equal but for the period, and records that are independent.
+    """
+
+    @abstractmethod
+    def multiply_groups(self, structure: S, duals: Duals, times: FloatArray) -> Duals:
+        """Multiply the weights q of each group by a number, shape (groups,)."""
+
+    @abstractmethod
+    def upper_mean(self, structure: S, scale: float, duals: Duals) -> float:
+        """Bound |diag(q / c)^1/2 W p| / (sum p (sum q)^1/2) from above, rounding aside."""
+
+    def count_duals(self, structure: S) -> tuple[int, int]:
+        assert isinstance(structure, PeriodStructure)
+        p, q = super().count_duals(structure.reduced)  # type: ignore[safe-super]
+        return p + 2, q
+
+    def share_weight(self, structure: S, duals: Duals) -> FloatArray:
+        assert isinstance(structure, PeriodStructure)
+        return super().share_weight(structure.reduced, duals._replace(p=duals.p[:-2]))
+
+    def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
+        assert isinstance(structure, PeriodStructure)
+        reduced, periods = structure.reduced, structure.periods
+        k, n = periods.most, periods.n
+        equal, apart = scale_weights("of kinds", duals.p[-2:], 2).tolist()
+        duals = duals._replace(p=duals.p[:-2])
+        counting = periods.find_counting(structure.workload)
+        shares = super().share_weight(reduced, duals)
+        counted = float(shares[counting].sum())
+
+        def bound(times: FloatArray) -> float:
+            """Bound the norm of one period for multiples of the groups' weights."""
+            one = self.multiply_groups(reduced, duals, times)
+            lower = super(PeriodCertifier, self).lower_cost  # type: ignore[safe-super]
+            return math.sqrt(float((shares * times).sum())) * lower(reduced, objective, scale, one)
+
+        # The moments of the mean over the periods, and of each of n - 1 contrasts, as in (N16).
+        total = math.sqrt((equal * k * k + apart * k) / n) * bound(np.where(counting, 1 / n, 1.0))
+        within = (equal * (k - k * k / n) + apart * (k - k / n)) / (n - 1)
+        if within > 0 and counted > 0:
+            times = counting.astype(np.float64)
+            lost = min(1.0, apart * (k * (k - 1) / n) / (n - 1) / within * (1 + _ROUNDING))
+            one = self.multiply_groups(reduced, duals, times)
+            mean = math.sqrt(counted) * self.upper_mean(reduced, scale, one) * (1 + _ROUNDING)
+            norm = bound(times) * (1 - _ROUNDING) - (1 - math.sqrt(1 - lost)) * mean
+            total += (n - 1) * math.sqrt(within / n) * max(0.0, norm)
+        return total / math.sqrt(equal + apart) * (1 - _ROUNDING)
