@@ -20,7 +20,7 @@ import pytest
 
 from fitplug.counts.consistency import MAX_SHARES
 from fitplug.domain.measure import MOST_SHARES
-from fitplug.families import analysis
+from fitplug.workload import units
 from tests.helpers.places import ROOT
 
 PROOFS = ROOT / "docs" / "proofs"
@@ -176,7 +176,7 @@ def test_every_label_of_a_listing_is_used() -> None:
 
 def test_no_frame_that_polars_holds_has_too_many_shares() -> None:
     """What Lemma "Counting" of make_tables says of numbers."""
-    assert analysis.MOST_SHARES == MOST_SHARES == 2**25
+    assert units.MOST_SHARES == MOST_SHARES == 2**25
     assert 2**32 * MOST_SHARES <= MAX_SHARES / 2
 
 

@@ -153,7 +153,7 @@ class TestCellBudgets:
         assert fp.Plan.load(tmp_path / "plan").gap == plan.gap
         tighter = replace(plan.objective, budgets=plan.objective.budgets / 2)
         replace(plan, objective=tighter).save(tmp_path / "tighter")
-        with pytest.raises(fp.PlanError, match="budgets"):
+        with pytest.raises(fp.PlanError, match="more than its budget"):
             fp.Plan.load(tmp_path / "tighter")
 
 
