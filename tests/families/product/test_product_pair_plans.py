@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
-from fitplug.families import Objective, analyse_structure, certify_bound
+from fitplug.families import Objective, analyse_structure, analysis, certify_bound
 from fitplug.families.blocks.shape import pairs as pair_blocks
 from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.certificate.products import ProductPairCertifier, pack_duals
@@ -29,6 +29,7 @@ def design_pairs(workload, unit, **keywords):
     """Design as if there were too many cells to consider all pairs of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_blocks, "MOST_PAIR_CELLS", 0)
+        patch.setattr(analysis, "build_chain_pairs", lambda pairs: None)
         plan = fp.design(workload, unit=unit, **keywords)
     assert isinstance(plan.strategy.structure, ProductPairStructure)
     return plan
