@@ -470,24 +470,3 @@ def test_every_source_is_in_the_digest(
     else:
         file.write_text(change)
     assert dict(handshake._digest_code()) != before
-
-
-@pytest.mark.parametrize("chosen", ["", "mimalloc"])
-def test_arrow_allocates_by_the_system_while_threads_count(
-    chosen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unless the environment says how; and as before when they have ended."""
-    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
-    if chosen:
-        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", chosen)
-    before = pa.default_memory_pool().backend_name
-    told = open_runner(None).map("name-pool", name_pool, [0, 1])
-    expected = (
-        "system" if before == "mimalloc" and not chosen and sys.platform == "linux" else before
-    )
-    assert told == [expected] * 2
-    assert pa.default_memory_pool().backend_name == before
-
-
-def name_pool(shared: None, one: int) -> str:
-    return str(pa.default_memory_pool().backend_name)

@@ -15,8 +15,6 @@ would log it together with the arguments of the task.
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -30,8 +28,6 @@ from fitplug.errors import DataError, FitplugError
 from fitplug_dask._compat import count_processors, read_machine_memory
 
 T = TypeVar("T")
-
-_POOL_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 @dataclass(frozen=True)
@@ -192,26 +188,6 @@ class Runner(ABC):
         """
 
 
-@contextlib.contextmanager
-def avoid_huge_pages() -> Iterator[None]:
-    """Make Arrow use the system's allocator meanwhile, unless the environment chooses another.
-
-    With Arrow's default allocator, Linux clears huge pages, which took up to a third of the
-    processor time of the first count of a process (5 million rows, PyArrow 26).
-    """
-    import pyarrow as pa
-
-    pool = pa.default_memory_pool()
-    if pool.backend_name != "mimalloc" or _POOL_VARIABLE in os.environ or sys.platform != "linux":
-        yield
-        return
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(pool)
-
-
 class ThreadRunner(Runner):
     """Runs tasks on threads of this process: as many as Dask is configured to use."""
 
@@ -231,7 +207,7 @@ class ThreadRunner(Runner):
     def run(
         self, action: str, act: Act, inputs: Sequence[Any], shared: Any
     ) -> Generator[tuple[int, Any], None, None]:
-        with avoid_huge_pages(), self._open_pool() as pool:
+        with self._open_pool() as pool:
             numbers = {pool.submit(act, shared, one): i for i, one in enumerate(inputs)}
             try:
                 for future in as_completed(list(numbers)):
