@@ -120,7 +120,7 @@ def lower_grounded_trace(weights: PairWeights, prefix_weights: FloatArray) -> fl
 
     Args:
         weights: The weights of pairs.
-        prefix_weights: Weights of the prefixes, shape (n,); that of the total does not matter.
+        prefix_weights: Weights of the prefixes, shape (n,); the total's does not matter.
     """
     steps = weights.steps
     largest = float(steps.max(initial=0.0))

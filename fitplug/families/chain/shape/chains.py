@@ -54,7 +54,7 @@ class ChainStructure(Structure):
         if not self.symmetric:
             return f"{chain}, one block"
         free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
-        return f"{free}: {len(self.blocks):,} blocks over {chain}"
+        return f"{free}: {len(self.noisy_blocks):,} blocks over {chain}"
 
     @property
     def chain(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.families.base.structure import TWO_CHANGES, list_names
+from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.base.subsets import Subsets
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape.chains import ChainStructure, add_chain, is_chain
@@ -34,11 +34,9 @@ class ChainPairStructure(ChainStructure):
     """
 
     def __str__(self) -> str:
-        chain = f"{self.n:,} cells of {self.chain} in a chain"
-        if not self.symmetric:
-            return f"{chain}, a public total"
-        free = f"{len(self.symmetric)} symmetric attributes ({list_names(self.symmetric)})"
-        return f"{free}: {len(self.noisy_blocks):,} blocks over {chain}"
+        if self.symmetric:
+            return super().__str__()
+        return f"{self.n:,} cells of {self.chain} in a chain, a public total"
 
     @property
     def differences(self) -> int:

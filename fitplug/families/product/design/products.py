@@ -23,6 +23,7 @@ from fitplug.families.base.family import (
     LEAST_RECORDS,
     PRODUCT_BOUND_MARGIN,
     Design,
+    Duals,
     add_claim_margins,
     build_strategy,
 )
@@ -225,17 +226,10 @@ def design_product_persons(
         WorkloadError: If too many queries have individual targets.
         DesignError: If an integer strategy cannot be made.
     """
-    reduced = structure.reduced
-    member = find_member(
-        reduced,
-        tolerance=options.tolerance,
-        max_iterations=options.max_iterations,
-        progress=options.progress,
-    )
-    duals, _bound = ascend_product_bound(member.batched, member.weights)
+    member, duals = _find_with_duals(structure.reduced, options)
     return Design.in_one_tier(
         _round_periods(structure, member, loss),
-        choose_kinds(ProductPersonCertifier(), structure, objective, pack_duals(duals)),
+        choose_kinds(ProductPersonCertifier(), structure, objective, duals),
         bound_margin=PRODUCT_BOUND_MARGIN,
         iterations=member.iterations,
         ended="stopped" if member.stopped else "apart",
@@ -284,6 +278,18 @@ def design_products(
         WorkloadError: If too many queries have individual targets.
         DesignError: If an integer strategy cannot be made.
     """
+    member, duals = _find_with_duals(structure, options)
+    return Design.in_one_tier(
+        round_member(structure, member, loss=loss),
+        duals,
+        bound_margin=PRODUCT_BOUND_MARGIN,
+        iterations=member.iterations,
+        ended="stopped" if member.stopped else "apart",
+    )
+
+
+def _find_with_duals(structure: ProductStructure, options: Options) -> tuple[FamilyMember, Duals]:
+    """Find the best known member, and the dual weights that prove how good it is."""
     member = find_member(
         structure,
         tolerance=options.tolerance,
@@ -291,13 +297,7 @@ def design_products(
         progress=options.progress,
     )
     duals, _bound = ascend_product_bound(member.batched, member.weights)
-    return Design.in_one_tier(
-        round_member(structure, member, loss=loss),
-        pack_duals(duals),
-        bound_margin=PRODUCT_BOUND_MARGIN,
-        iterations=member.iterations,
-        ended="stopped" if member.stopped else "apart",
-    )
+    return member, pack_duals(duals)
 
 
 def find_member(
