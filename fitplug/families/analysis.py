@@ -300,10 +300,8 @@ def _build_pairs(
 
 
 def _can_be_product(pairs: PairStructure) -> bool:
-    """Tell whether pairs of cells can have a product: they can without trees."""
-    workload = pairs.workload
-    has_trees = any(find_tree_levels(workload, name) for name in pairs.asymmetric)
-    return len(workload.attributes) > 1 and not has_trees
+    """Tell whether pairs of cells can have a product."""
+    return len(pairs.workload.attributes) > 1
 
 
 def find_substitute_structure(structure: Structure) -> Structure | None:

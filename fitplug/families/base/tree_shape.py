@@ -153,6 +153,23 @@ class TreeShape:
         """Sum values of the leaves (..., n) to the nodes of a depth (..., nodes)."""
         return np.add.reduceat(values, self.first[depth], axis=-1)
 
+    @frozen_property
+    def pairs(self) -> IntArray:
+        """Pairs of leaves, (pairs, 2): each other pair has the nodes of one of them, or is one leaf.
+
+        They are the first leaves of any two of the finest parents, and the first two leaves of each
+        parent.
+        """
+        first = self.first[max(self.steps - 1, 0)]
+        same = first[np.diff(first, append=self.n) > 1]
+        i, j = np.indices((len(first),) * 2).reshape(2, -1)
+        between = np.stack([first[i], first[j]], axis=1)
+        return np.concatenate([between, np.stack([same, same + 1], axis=1)])
+
+    def find_nodes(self, leaves: IntArray, depth: int) -> IntArray:
+        """Find the node of a depth above each of some leaves, or the leaf itself."""
+        return np.searchsorted(self.first[depth], leaves, side="right") - 1
+
     def count_nodes(self, level: str) -> int:
         """Count the nodes of a level."""
         if level in self.above:

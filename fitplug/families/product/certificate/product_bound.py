@@ -130,7 +130,7 @@ def find_spectrum(
     for a, n in enumerate(sizes):
         if symmetric[a]:
             values[a] = -1 / (n - 1) if n > 1 else 0.0
-        elif a in pinches and pinches[a].frame.shape[1] > 1:
+        elif len(pairs.sides[a]) and a in pinches and pinches[a].frame.shape[1] > 1:
             values[a], traces[a] = _find_reflection(pinches[a].frame[:, :2])
     shares = pairs.shares / pairs.shares.max()  # whose sum does not overflow
     shares = shares / math.fsum(shares)
@@ -297,6 +297,8 @@ def scale_duals(
         elif factors:
             weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in factors])
             sides = None if duals.pairs is None else duals.pairs.sides[a]
+            if sides is not None and not sides.any():
+                sides = None
             frame = choose_frame(
                 weighted,
                 e[a],

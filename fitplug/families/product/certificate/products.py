@@ -133,4 +133,5 @@ class ProductPairCertifier(ProductCertifier):
 def _count_sides(structure: ProductPairStructure) -> IntArray:
     """Count the sides of each attribute, shape (attributes,)."""
     moved = structure.moves.any(axis=0) & ~np.array(structure.batched.symmetric)
+    moved &= np.array([tree is None for tree in structure.trees])
     return np.where(moved, np.array(structure.sizes, dtype=np.int64), 0)

@@ -37,6 +37,7 @@ from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import DifferenceWeights, descend_product_family
 from fitplug.families.product.design.members import FamilyMember, optimise_attributes
+from fitplug.families.product.design.moved_cells import MovedCells
 from fitplug.families.product.design.pair_weights import PairShares
 from fitplug.families.product.design.scales import (
     build_extreme_rows,
@@ -317,7 +318,10 @@ def find_member(
     """
     batched = spread = structure.batched
     differences: DifferenceWeights
-    if isinstance(structure, ProductPairStructure):
+    if isinstance(structure, ProductPairStructure) and any(structure.trees):
+        covariances, weights = optimise_attributes(batched)
+        differences = MovedCells.spread(structure, weights.cells)
+    elif isinstance(structure, ProductPairStructure):
         spread = batched.spread_targets(_MOST_ROWS)
         covariances, weights = optimise_attributes(spread)
         differences = PairShares.spread(structure)

@@ -30,7 +30,7 @@ from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.periods import PeriodStructure
 from fitplug.families.base.structure import TWO_CHANGES, Structure, list_names
-from fitplug.families.base.tree_shape import find_tree_levels
+from fitplug.families.base.tree_shape import TreeShape, find_tree_levels, find_tree_shape
 from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.moves import list_sets, select_members
 from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
@@ -176,6 +176,9 @@ MOST_PAIRS, MOST_PAIR_ROWS, MOST_ATTRIBUTES = 2_000_000_000, 2_000_000, 12
 """The most pairs of cells that are tried, the most such pairs over all attributes but one, and the
 most attributes."""
 
+MOST_PARENTS = 2000
+"""The most nodes of a hierarchy above the finest level that queries use."""
+
 _MOST_LISTED = 5
 """The most attributes for which all moves have individual weights."""
 
@@ -212,9 +215,9 @@ class ProductPairStructure(ProductStructure):
         if len(self.sizes) > MOST_ATTRIBUTES:
             return False
         *others, last = self.pair_order
-        rows, n = math.prod(map(self._count_pairs, others)), self.sizes[last]
+        rows = math.prod(map(self._count_pairs, others))
         # For the last attribute, one order of each pair is enough.
-        columns = min(self._count_pairs(last), n * (n + 1) // 2)
+        columns = min(self._count_pairs(last), self._count_pairs(last) // 2 + self.sizes[last])
         return rows <= MOST_PAIR_ROWS and rows * columns <= MOST_PAIRS
 
     def _count_pairs(self, attribute: int) -> int:
@@ -222,7 +225,18 @@ class ProductPairStructure(ProductStructure):
         n, is_free = self.sizes[attribute], attribute in self.free
         if self.block_attributes[attribute] in self.symmetric:
             return 1 + (is_free and n > 1)
+        if tree := self.trees[attribute]:
+            return len(tree.pairs) if is_free else len(tree.first[max(tree.steps - 1, 0)])
         return n**2 if is_free else n
+
+    @frozen_property
+    def trees(self) -> tuple[TreeShape | None, ...]:
+        """The tree of each attribute that is a hierarchy, with one root; None for others."""
+        levels = [find_tree_levels(self.workload, name) for name in self.block_attributes]
+        return tuple(
+            find_tree_shape(self.workload.domain[name], asked, most=1) if asked else None
+            for name, asked in zip(self.block_attributes, levels, strict=True)
+        )
 
     @frozen_property
     def free(self) -> IntArray:
@@ -262,10 +276,11 @@ class ProductPairStructure(ProductStructure):
 
     def check_size(self) -> None:
         super().check_size()
-        if any(tree is not None for tree in self.batched.trees):
+        parents = [len(tree.first[max(tree.steps - 1, 0)]) for tree in self.trees if tree]
+        if max(parents, default=0) > MOST_PARENTS:
             raise WorkloadError(
-                "ReplaceOne does not work for hierarchies of this size. Ask for fewer levels, or "
-                f"{TWO_CHANGES}"
+                f"queries distinguish the parts of {max(parents):,} nodes of a hierarchy; the limit "
+                f"of ReplaceOne is {MOST_PARENTS:,}. Ask for fewer levels, or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

@@ -26,14 +26,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
+from scipy.sparse import csr_array, hstack, issparse
 from scipy.spatial import Delaunay, QhullError
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.mechanism import StrategyCost
-from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import (
     MOST_ATTRIBUTES,
     MOST_PAIR_ROWS,
@@ -44,6 +45,7 @@ from fitplug.families.product.strategy.products import (
     count_records,
     gather_multiples,
 )
+from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.neighbours import (
     MoveCosts,
@@ -177,17 +179,33 @@ _CHUNK = 2_000_000
 """The approximate number of pairs whose costs are computed at once."""
 
 
-def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) -> IntArray:
+Table: TypeAlias = AnyArray | csr_array
+"""Numbers of pairs of values by grade, (pairs, K), most of which are 0 in a sparse array."""
+
+
+def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) -> list[Table]:
     """List |a_i|^2, |a_j|^2 and a_i'a_j of the columns of a matrix, for all pairs of values.
 
     Args:
         matrix: The integer matrix of an attribute.
         moves: Whether i and j may differ.
-        ordered: Whether to list only pairs with i >= j.
+        ordered: Whether to list only one order of each pair.
 
     Returns:
-        The numbers for the rows of each grade, shape (pairs, 3, K).
+        Three tables of the numbers for the rows of each grade. Of a tree, pairs that are alike are
+        listed once.
     """
+    if isinstance(matrix, TreeMatrix):
+        i, j = matrix.shape.pairs.T
+        listed = i <= j if ordered else i == i
+        i, j = (leaves[listed if moves else i == j] for leaves in (i, j))
+        ends = (i, i), (j, j), (i, j)
+        return [matrix.compute_products(*both) for both in ends]
+    return list(np.moveaxis(_list_dense_triples(matrix, moves, ordered), 1, 0))
+
+
+def _list_dense_triples(matrix: AttributeMatrix, moves: bool, ordered: bool) -> IntArray:
+    """List the triples of all pairs of values, shape (pairs, 3, K)."""
     if not isinstance(matrix, (DenseMatrix, VariantMatrix)):
         assert matrix.is_symmetric
         contrasts = build_contrasts(matrix.n)
@@ -223,14 +241,14 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
         list_triples(strategy.attribute_matrices[a], a in structure.free, a == order[-1])
         for a in order
     ]
-    origins = [np.arange(len(table)) for table in all_triples]
-    triples: list[FloatArray] = [table.astype(np.float64) for table in all_triples]
+    origins = [np.arange(tables[0].shape[0]) for tables in all_triples]
+    triples = [[table.astype(np.float64) for table in tables] for tables in all_triples]
     if not structure.fits_all_pairs:
-        if (covers := _cover_all([table[:, :, 0] for table in all_triples])) is None:
+        if (covers := _cover_all([np.column_stack(tables) for tables in all_triples])) is None:
             return None
         origins = [cover.origins for cover in covers]
-        triples = [cover.triples[:, :, None] for cover in covers]
-    counts = [len(table) for table in triples]
+        triples = [list(cover.triples.T[:, :, None]) for cover in covers]
+    counts = [tables[0].shape[0] for tables in triples]
     scales = structure.batched.scales
     grid = tuple(1 + scales.counts[a] for a in order)
     labels = [structure.grade_labels[a] for a in order]
@@ -238,8 +256,8 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     np.add.at(
         weights, tuple(labels), gather_multiples(scales, strategy.block_sets).astype(float) ** 2
     )
-    sums = [_contract(weights, [table[:, part] for table in triples[:-1]]) for part in range(3)]
-    most = _contract(weights, [np.abs(table).max(axis=(0, 1))[None] for table in triples])
+    sums = [_contract(weights, [tables[part] for tables in triples[:-1]]) for part in range(3)]
+    most = _contract(weights, [_find_largest([abs(x) for x in tables])[None] for tables in triples])
     left = np.concatenate(
         [
             sums[0][:, :1] + sums[1][:, :1] - 2 * sums[2][:, :1],
@@ -250,9 +268,11 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
         axis=1,
     )
     last = triples[-1]
-    right = np.concatenate([np.ones((len(last), 1)), last.reshape(len(last), -1)], axis=1).T
+    ones = np.ones((counts[-1], 1))
+    right = hstack([ones, *last], "csc").T if issparse(last[0]) else np.hstack([ones, *last]).T
     # Skip rows that no pair of values of the last attribute can make as costly as the best.
-    above = np.maximum(left, 0.0) @ right.max(axis=1) + np.minimum(left, 0.0) @ right.min(axis=1)
+    highest, lowest = (np.append(1, [s * _find_largest([s * x]) for x in last]) for s in (1, -1))
+    above = np.maximum(left, 0.0) @ highest + np.minimum(left, 0.0) @ lowest
     order_of_rows = np.argsort(-above)
     best, at = -1.0, 0
     step = max(1, _CHUNK // counts[-1])
@@ -267,8 +287,22 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     # No intermediate number exceeds the four sums of products of the largest squares.
     error = 8 * float(most.max()) * gamma(8 * len(order) + 4 * sum(grid) + 64)
     places = np.unravel_index(at, counts)
-    chosen = {a: all_triples[k][origins[k][places[k]]].astype(object) for k, a in enumerate(order)}
+    chosen = {
+        a: _take_row(all_triples[k], origins[k][places[k]]) for k, a in enumerate(order)
+    }
     return math.floor(best + error), _sum_cost(strategy, chosen)
+
+
+def _find_largest(tables: Sequence[Table]) -> FloatArray:
+    """Find the largest number of each grade in tables (pairs, K), shape (K,)."""
+    largest = [table.max(axis=0) for table in tables]
+    return np.max([x.toarray() if issparse(x) else x for x in largest], axis=0)
+
+
+def _take_row(tables: Sequence[Table], row: int) -> AnyArray:
+    """Take the triple of one pair of values as Python integers, shape (3, K)."""
+    rows = [table[[row]] for table in tables]
+    return np.concatenate([x.toarray() if issparse(x) else x for x in rows]).astype(object)
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
@@ -286,7 +320,7 @@ def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
     return complete if len(complete) == len(covers) else None
 
 
-def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
+def _contract(weights: FloatArray, tables: Sequence[Table]) -> FloatArray:
     """Contract weights (1 + K_1, ...) with numbers of the first attributes' grades.
 
     Args:
@@ -297,8 +331,12 @@ def _contract(weights: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
         Shape (k_1 k_2 ..., 1), or with the last axis of the weights.
     """
     for numbers in tables:
-        # Contract the first axis; the pairs' axis comes last.
-        weights = np.tensordot(weights, add_total(numbers), (0, 1))
+        # Contract the first axis, whose first place is the total; the pairs' axis comes last.
+        total, *rest = weights
+        contracted = total + (numbers @ np.reshape(rest, (len(rest), -1))).reshape(
+            -1, *total.shape
+        )
+        weights = np.moveaxis(contracted, 0, -1)
     if weights.ndim == len(tables):
         return weights.reshape(-1, 1)
     return np.moveaxis(weights, 0, -1).reshape(-1, weights.shape[0])
@@ -309,7 +347,7 @@ def _list_ends(strategy: ProductPairStrategy) -> list[tuple[int, ...]]:
     known: dict[int, tuple[int, ...]] = {}
     for matrix in strategy.attribute_matrices:
         if id(matrix) not in known:
-            triples = list_triples(matrix, True)[:, :, 0]
+            triples = np.column_stack(list_triples(matrix, True))
             least = triples[int(triples[:, 2].argmin())]
             known[id(matrix)] = int(triples[:, 0].max()), *least.tolist()
     return [known[id(matrix)] for matrix in strategy.attribute_matrices]

@@ -21,12 +21,13 @@ matrix has one root and the multiplier 1 at every node, and the rows of H_v are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix, RowGrades
 from fitplug.families.base.contrasts import build_contrasts
@@ -149,6 +150,34 @@ class TreeMatrix(AttributeMatrix):
     @cached_property
     def column_square(self) -> int:
         return int(self.compute_column_squares().max())
+
+    def compute_products(self, i: IntArray, j: IntArray) -> AnyArray:
+        """Compute a_i'a_j of the columns of pairs of leaves exactly, shape (pairs, 1)."""
+        tops = [self.shape.find_nodes(leaves, 0) for leaves in (i, j)]
+        A = self.top.matrix.astype(self._squares.dtype)
+        total = multiply_exactly(A.T, A)[tuple(tops)].astype(self._squares.dtype)
+        for pairs, _, values in self.list_products(i, j):
+            total[pairs] += values
+        return total[:, None]
+
+    def list_products(
+        self, i: IntArray, j: IntArray
+    ) -> Iterator[tuple[IntArray, IntArray, AnyArray]]:
+        """List the products of the columns of pairs of leaves below the top, step by step.
+
+        Yields:
+            The indices of the pairs that have leaves below one node, its index among the nodes that
+            branch, and the product of the columns in its contrasts.
+        """
+        nodes = self.shape.arrange_by_step(np.arange(self.shape.branching), -1)
+        for step, (of_parents, k) in enumerate(zip(nodes, self.shape.children, strict=True)):
+            parents, others = (self.shape.find_nodes(leaves, step) for leaves in (i, j))
+            pairs = np.flatnonzero((parents == others) & (of_parents[parents] >= 0))
+            children, others = (self.shape.find_nodes(leaves[pairs], step + 1) for leaves in (i, j))
+            at, squares = of_parents[parents[pairs]], self._squares[of_parents[parents[pairs]]]
+            # H'H is a multiple of I - J/k.
+            apart = -(squares // (k[parents[pairs]] - 1))
+            yield pairs, at, np.where(children == others, squares, apart)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         """Multiply int64 or Python integers by A along an axis of leaves, exactly.
@@ -275,6 +304,11 @@ class NodeTreeMatrix(TreeMatrix):
             if step < shape.steps - 1:
                 columns = columns[shape.parents[step]]
         return RowGrades(np.concatenate(rows), np.concatenate(adjoint), columns, entries)
+
+    def compute_products(self, i: IntArray, j: IntArray) -> csr_array:
+        """Compute a_i'a_j of the columns of pairs of leaves by node exactly, shape (pairs, V)."""
+        pairs, nodes, values = map(np.concatenate, zip(*self.list_products(i, j), strict=True))
+        return csr_array((values, (pairs, nodes)), shape=(len(i), self.shape.branching))
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and the gammas of a level's nodes, or of "total", (nodes, 1 + V)."""

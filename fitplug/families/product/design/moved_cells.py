@@ -1,0 +1,138 @@
+"""Dual weights of moves between cells, where neighbours replace a record and some cells are leaves.
+
+A record moves along the attributes of a move t, which has weight r_t. The cells before and after
+are drawn independently by the weights p_a of each of these attributes, and again if they are the
+same. In the other attributes both are one cell, drawn by p_a. So scale A costs on average
+
+    sum_t r_t 2 (1 - prod_{a in A and t} K_a) prod_{a in A} p_a'eta_a
+
+where K_a, the mean of Y_ij over that of Y_ii, is taken as -s / (1 - s), s = sum p_a^2, for the
+probability s that both cells are the same. It is this for a symmetric attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.product.certificate.product_duals import PairWeights
+from fitplug.families.product.design.cell_weights import CellWeights
+from fitplug.families.product.design.descent import QueryAscent
+from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.pair_profiles import ScaleProducts
+from fitplug.families.product.design.scales import (
+    ProfileMatrix,
+    Scales,
+    VarianceMatrix,
+    build_profiles,
+    optimise_scales,
+)
+from fitplug.families.product.shape.products import ProductPairStructure
+from fitplug.numeric import FloatArray
+from fitplug.solve import mix_with_uniform
+
+
+@dataclass(frozen=True, eq=False)
+class MoveProfiles:
+    """The mean costs of moves from and to each combination of cells, as a function of the scales.
+
+    Attributes:
+        cells: The costs of cells.
+        multiples: The cost of each move over that of a cell at each scale, shape (t, count).
+    """
+
+    cells: ProfileMatrix
+    multiples: FloatArray
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self.multiples) * self.cells.size
+
+    def multiply(self, precisions: FloatArray) -> FloatArray:
+        """Return the profile (size,) of precisions 1 / z (count,)."""
+        return np.concatenate([self.cells.multiply(row * precisions) for row in self.multiples])
+
+    def multiply_transposed(self, p: FloatArray) -> FloatArray:
+        """Return the mean cost (count,) of each scale at 1, for weights p (size,)."""
+        parts = p.reshape(len(self.multiples), -1)
+        costs = [self.cells.multiply_transposed(part) for part in parts]
+        return np.asarray((self.multiples * costs).sum(axis=0))
+
+    def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> MoveProfiles:
+        """Compute the profiles where integer matrices measure the attributes."""
+        return replace(self, cells=self.cells.of_matrices(matrices))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MovedCells(CellWeights):
+    """Dual weights of moves, and of cells that are products over the attributes.
+
+    Attributes:
+        structure: The structure.
+        shares: r, the weights of the moves, which sum to 1, shape (t,).
+    """
+
+    structure: ProductPairStructure
+    shares: FloatArray
+
+    @classmethod
+    def spread(cls, structure: ProductPairStructure, cells: tuple[FloatArray, ...]) -> MovedCells:
+        """Give all moves equal weights."""
+        t = len(structure.moves)
+        return cls(structure.batched, cells, structure=structure, shares=np.full(t, 1 / t))
+
+    @cached_property
+    def _multiples(self) -> FloatArray:
+        """The mean cost of each move over that of a cell at each scale, shape (t, count)."""
+        tables = []
+        for p, n, symmetric, moves, k in zip(
+            self.cells,
+            self.batched.sizes,
+            self.batched.symmetric,
+            self.structure.moves.T,
+            self.batched.scales.counts,
+            strict=True,
+        ):
+            same = 1 / n if symmetric else float(p @ p)
+            value = -same / (1 - same) if same < 1 else 0.0
+            table = np.ones((len(moves), 1 + k))
+            table[moves, 1:] = max(value, -1.0)
+            tables.append(table)
+        scales = ScaleProducts(self.structure)
+        return 2 * (1 - scales.multiply(tables)) * scales.is_noisy
+
+    def average(self) -> FloatArray:
+        """Return the average cost of each scale at 1, shape (count,)."""
+        return np.asarray(super().average() * (self.shares @ self._multiples))
+
+    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> MovedCells:
+        """Return weights raised where cells and moves cost more than on average."""
+        weights = super().ascend(ascent, mixing, power)
+        spent = self._multiples @ (super().average() * ascent.precisions)
+        grown = self.shares * (spent / ascent.total) ** power
+        shares = mix_with_uniform(grown / grown.sum(), mixing)
+        return replace(self, cells=weights.cells, shares=shares)
+
+    def scale(
+        self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
+    ) -> tuple[Scales, MoveProfiles]:
+        """Find the best scales for the covariances, and the mean costs of moves."""
+        profiles = MoveProfiles(build_profiles(self.batched.scales, self.eta), self._multiples)
+        known = None if near is None else near.scales
+        return optimise_scales(rows, profiles, tolerance=tolerance / 4, near=known), profiles
+
+    def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
+        """List the weights of cells and of moves."""
+        moved = self.structure.moves.any(axis=0)
+        sides = tuple(
+            np.zeros(len(p) if is_moved and not symmetric and tree is None else 0)
+            for p, is_moved, symmetric, tree in zip(
+                self.cells, moved, self.batched.symmetric, self.structure.trees, strict=True
+            )
+        )
+        return self.cells, PairWeights(self.structure.moves, self.shares, sides)
