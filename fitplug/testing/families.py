@@ -198,18 +198,19 @@ def list_family_cases() -> tuple[tuple[str, str], ...]:
     """List the cases of `check_family`: the names of a workload and of a unit of privacy.
 
     Not every workload has a case for every unit: persons in two crossed trees differ in too many
-    ways to list, and a replaced row in crossed trees is supported only if these unfold.
+    ways to list.
 
     Example:
         >>> fitplug.testing.list_family_cases()[0]
         ('numbers', 'one row')
     """
     return tuple(
-        (workload, unit)
-        for workload, unit in itertools.product(make_workloads(), UNITS)
-        if " trees" not in workload
+        (name, unit)
+        for (name, workload), unit in itertools.product(make_workloads().items(), UNITS)
+        if " trees" not in name
         or "row" in unit
-        or (workload.startswith("unfolded") and "replaced" in unit)
+        or unit == "replaced"
+        or (unit == "replaced within M" and "M" in workload.domain.names)
     )
 
 

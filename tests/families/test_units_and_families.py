@@ -14,11 +14,17 @@ from fitplug.families.blocks.shape import pairs
 from fitplug.testing import check_family, list_family_cases
 from fitplug.testing.families import UNITS, make_workloads
 
-CROSSED = (analysis, "MOST_CELLS"), (tree_shape, "LEAST_TREE"), (analysis, "MOST_TREE_WORK")
+UNFOLDED = (analysis, "MOST_AGAIN"), (analysis, "MOST_SIBLING_WORK"), (pairs, "MOST_PAIR_CELLS")
+CROSSED = (
+    (analysis, "MOST_CELLS"),
+    (tree_shape, "LEAST_TREE"),
+    *UNFOLDED,
+    (analysis, "MOST_TREE_WORK"),
+)
 LIMITS = {
     "product": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
     "some pairs": ((pairs, "MOST_PAIRS"),),
-    "crossed trees": CROSSED[:2],
+    "crossed trees": CROSSED[:-1],
     "two trees": CROSSED,
     "three trees": CROSSED,
     "siblings": ((analysis, "MOST_CELLS", 8), (analysis, "MOST_SMALL_CELLS")),
@@ -45,6 +51,7 @@ FAMILIES = {
 }
 ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
+    **{("crossed trees", unit): "product" for unit in UNITS if "replaced" in unit},
     **{(name, "distinct"): "blocks" for name in ("chain", "periods")},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
 }

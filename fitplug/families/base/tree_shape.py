@@ -155,10 +155,9 @@ class TreeShape:
 
     @frozen_property
     def pairs(self) -> IntArray:
-        """Pairs of leaves, (pairs, 2): each other pair has the nodes of one of them, or is one leaf.
+        """The first leaves of any two of the finest parents, and the first two leaves of each one.
 
-        They are the first leaves of any two of the finest parents, and the first two leaves of each
-        parent.
+        Any pair of leaves has the nodes of one of these pairs above it. Shape (pairs, 2).
         """
         first = self.first[max(self.steps - 1, 0)]
         same = first[np.diff(first, append=self.n) > 1]

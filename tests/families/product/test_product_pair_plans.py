@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import given, settings, strategies as st
 
 import fitplug as fp
 from fitplug.families import Objective, analyse_structure, analysis, certify_bound
+from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape import pairs as pair_blocks
-from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.certificate.products import ProductPairCertifier, pack_duals
+from fitplug.families.product.shape import batches, products
+from fitplug.families.product.shape.grades import find_tree
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.files import write_with_digest
 from fitplug.testing.plans import find_least_cost, measure_cost
@@ -29,7 +33,8 @@ def design_pairs(workload, unit, **keywords):
     """Design as if there were too many cells to consider all pairs of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_blocks, "MOST_PAIR_CELLS", 0)
-        patch.setattr(analysis, "build_chain_pairs", lambda pairs: None)
+        for name in ("build_chain_pairs", "_find_tree", "_unfold"):
+            patch.setattr(analysis, name, lambda *given: None)
         plan = fp.design(workload, unit=unit, **keywords)
     assert isinstance(plan.strategy.structure, ProductPairStructure)
     return plan
@@ -130,7 +135,7 @@ def draw_duals(plan, rng):
     )
     sides = tuple(own + rng.normal(size=len(own)) * 10.0**-power for own in found.pairs.sides)
     shares = rng.dirichlet(np.full(len(found.pairs.shares), 0.5))
-    pairs = PairWeights(found.pairs.moves, shares, sides)
+    pairs = replace(found.pairs, shares=shares, sides=sides)
     return type(found)(p, y, found.w, found.t, found.rests, float(rng.uniform(0.01, 1)), pairs)
 
 
@@ -147,6 +152,49 @@ def test_plans_of_random_workloads_claim_what_is_true(seed):
 def test_plans_of_many_random_workloads_claim_what_is_true(seed):
     rng = np.random.default_rng(seed)
     check_claims(*draw_pairs(rng, 18), rng)
+
+
+def draw_trees(rng, most):
+    """Draw a workload of two hierarchies of at most so many leaves together, and a unit."""
+    while True:
+        domain = fp.Domain({name: draw_hierarchy(rng) for name in "pw"} | {"s": ["x", "y"]})
+        levels = {name: [None, *domain[name].levels] for name in "pw"} | {"s": [None, "identity"]}
+        groups = []
+        for _ in range(int(rng.integers(2, 5))):
+            asked = {name: ways[int(rng.integers(len(ways)))] for name, ways in levels.items()}
+            asked = {name: level for name, level in asked.items() if level is not None}
+            groups.append(fp.queries(asked, variance=float(np.exp(rng.normal()))))
+        workload = fp.Workload(domain, groups)
+        unit = fp.ReplaceOne(within=tuple(n for n in workload.attributes if rng.random() < 0.2))
+        try:
+            structure = analyse_structure(workload, family=True, unit=unit)
+        except fp.WorkloadError:  # public totals answer it
+            continue
+        if workload.cell_count <= most and any(getattr(structure, "trees", ())):
+            return workload, unit
+
+
+def draw_hierarchy(rng):
+    paths = [()]
+    for _ in range(int(rng.integers(2, 4))):
+        paths = [(*path, str(i)) for path in paths for i in range(int(rng.integers(1, 4)))]
+    levels = [f"level {depth}" for depth in range(len(paths[0]))]
+    labels = [["/".join(path[: depth + 1]) for depth in range(len(path))] for path in paths]
+    return fp.Hierarchy(levels, [tuple(path) for path in labels])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_grades", [True, False], ids=["by node", "one scale"])
+@pytest.mark.parametrize("top", [1, 2, 600])
+@pytest.mark.parametrize("seed", range(6))
+def test_hierarchies_claim_what_is_true(seed, top, has_grades, monkeypatch):
+    """A hierarchy is divided below its top level, which has at most so many nodes."""
+    monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
+    monkeypatch.setattr(batches, "find_tree", partial(find_tree, most=top))
+    if not has_grades:
+        monkeypatch.setattr(products, "MOST_PAIRS", 0)
+    rng = np.random.default_rng(seed)
+    check_claims(*draw_trees(rng, 36), rng)
 
 
 def raise_bound(factor):

@@ -47,6 +47,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.certificate.factor_pinching import (
     UNDERFLOW,
     Pinch,
@@ -76,14 +77,19 @@ class PairSpectrum:
 
     Attributes:
         moves: Whether each move is along each attribute, shape (t, attributes).
+        near: Whether it stays below the parent of a leaf, likewise.
         shares: The weights of the moves, which sum to 1 up to rounding.
         values: K_a at state 1 of each attribute, shape (attributes,).
+        inner: K_a at the states of a tree from 1 on, for moves below a parent; NaN where a state is
+            of several depths. Empty for other attributes.
         same: A lower bound on the weight of pairs of a cell with itself.
     """
 
     moves: BoolArray
+    near: BoolArray
     shares: FloatArray
     values: FloatArray
+    inner: tuple[FloatArray, ...]
     same: float
 
     @property
@@ -96,11 +102,14 @@ class PairSpectrum:
         numbers = np.zeros((len(self.moves), columns.base))
         numbers[:, 0] = 1.0
         ends = [*columns.before[1:].tolist(), columns.base - 1]
-        for move, of_states in zip(self.moves, numbers, strict=True):
+        for move, near, of_states in zip(self.moves, self.near, numbers, strict=True):
             for a, (first, end) in enumerate(zip(columns.before.tolist(), ends, strict=True)):
                 of_states[first + 1 : end + 1] = 0.0 if move[a] else 1.0
                 of_states[first + 1 : min(first + 2, end + 1)] = self.values[a] if move[a] else 1.0
-        return np.array([columns.multiply(of_states) for of_states in numbers])
+                if near[a]:
+                    of_states[first + 1 : end + 1] = self.inner[a]
+        products = np.array([columns.multiply(of_states) for of_states in numbers])
+        return np.where(np.isnan(products), 1.0, products)
 
     def lower_lengths(self, columns: StateColumns) -> FloatArray:
         """Bound each column's factor from below, shape (columns,)."""
@@ -114,29 +123,62 @@ class PairSpectrum:
 
 def find_spectrum(
     pairs: PairWeights,
-    sizes: Sequence[int],
-    symmetric: Sequence[bool],
+    batched: BatchedGroups,
+    cells: Sequence[FloatArray],
+    splits: Sequence[Split],
     pinches: Mapping[int, Pinch],
 ) -> PairSpectrum:
     """Find the factors by which the pairs' Laplacian multiplies columns.
 
     Args:
         pairs: The weights.
-        sizes: n_a of the attributes.
-        symmetric: Whether each attribute's cells may be permuted freely.
+        batched: The groups.
+        cells: p of each attribute.
+        splits: The split of each attribute's columns.
         pinches: A pinch for each attribute that some group of positive weight uses.
     """
-    values, traces = np.zeros(len(sizes)), np.zeros(len(sizes))
-    for a, n in enumerate(sizes):
-        if symmetric[a]:
+    values, traces = np.zeros(len(cells)), np.zeros(len(cells))
+    inner = []
+    for a, n in enumerate(batched.sizes):
+        tree = batched.trees[a]
+        inner.append(np.zeros(0) if tree is None else _list_inner(tree, cells[a], splits[a]))
+        if batched.symmetric[a]:
             values[a] = -1 / (n - 1) if n > 1 else 0.0
         elif len(pairs.sides[a]) and a in pinches and pinches[a].frame.shape[1] > 1:
             values[a], traces[a] = _find_reflection(pinches[a].frame[:, :2])
     shares = pairs.shares / pairs.shares.max()  # whose sum does not overflow
     shares = shares / math.fsum(shares)
+    # Of a tree the trace is 0, which is a lower bound.
     same = [float(np.prod(traces[move])) for move in pairs.moves]
     total = math.fsum(w * s for w, s in zip(shares.tolist(), same, strict=True))
-    return PairSpectrum(pairs.moves, shares, values, max(0.0, total * (1 - 1e-12)))
+    same_weight = max(0.0, total * (1 - 1e-12))
+    return PairSpectrum(pairs.moves, pairs.near, shares, values, tuple(inner), same_weight)
+
+
+def _list_inner(tree: TreeShape, p: FloatArray, split: Split) -> FloatArray:
+    """List K at the states of a tree from 1 on, for moves below the parent of a leaf.
+
+    K is 1 on what does not distinguish leaves of one parent, and -tau on their contrasts, with one
+    tau for all parents of a class. The weights (1 + tau) p_i p_j / P, less tau p_i for i = j, are
+    not negative if tau is at most p_i / (P - p_i) for each leaf i of a parent of weight P. NaN
+    stands for a class with other nodes as well.
+    """
+    number, frame = split.classes[1], max(split.columns - 1, 0) + max(len(split.spaces), 1)
+    if not tree.steps:
+        return np.full(frame + number, np.nan)
+    *above, parents = split.classes[0]
+    k, first = tree.children[-1], tree.first[-2]
+    least, most = np.minimum.reduceat(p, first), np.maximum.reduceat(p, first)
+    counted = (k > 1) & (most > 0)
+    taus = np.full(number, np.inf)
+    tau = least[counted] / ((k[counted] - 1) * most[counted]) * (1 - 8 * UNIT_ROUNDOFF)
+    np.minimum.at(taus, parents[counted], tau)
+    is_parent, is_above = np.zeros((2, number), dtype=np.bool_)
+    is_parent[parents[k > 1]] = True
+    for classes, children in zip(above, tree.children, strict=False):
+        is_above[classes[children > 1]] = True
+    inner = np.where(is_parent, -np.where(np.isfinite(taus), taus, 0.0), 1.0)
+    return np.append(np.ones(frame), np.where(is_parent & is_above, np.nan, inner))
 
 
 def _find_reflection(frame: FloatArray) -> tuple[float, float]:
@@ -297,14 +339,12 @@ def scale_duals(
         elif factors:
             weighted = np.concatenate([math.sqrt(mass[f]) * parts[f][0] for f in factors])
             sides = None if duals.pairs is None else duals.pairs.sides[a]
-            if sides is not None and not sides.any():
-                sides = None
             frame = choose_frame(
                 weighted,
                 e[a],
                 duals.tilt,
                 split.columns,
-                sides if sides is not None and len(sides) else None,
+                sides if sides is not None and sides.any() else None,
             )
             rests = split_rest(frame, e[a], split.spaces)
             for f in factors:
@@ -315,7 +355,7 @@ def scale_duals(
     spectrum = None
     if duals.pairs is not None:
         by_attribute = {batched.factors[f].attribute: pinch for f, pinch in pinches.items()}
-        spectrum = find_spectrum(duals.pairs, batched.sizes, batched.symmetric, by_attribute)
+        spectrum = find_spectrum(duals.pairs, batched, duals.p, splits, by_attribute)
     return ScaledDuals(pinches, w, *_upper_mass(batched, w, roots, shifts), spectrum)
 
 

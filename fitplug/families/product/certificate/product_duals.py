@@ -25,12 +25,14 @@ class PairWeights:
 
     Attributes:
         moves: Whether each move is along each attribute, shape (t, attributes).
+        near: Whether it stays below the parent of a leaf, of those that are trees, likewise.
         shares: The weights of the moves, >= 0; only their ratios count, shape (t,).
         sides: Per attribute, any numbers s, shape (n_a,): v is the component of s e orthogonal to
-            e. Empty for a symmetric attribute, and for one along which no record moves.
+            e. Empty for a symmetric attribute, a tree, and one along which no record moves.
     """
 
     moves: BoolArray
+    near: BoolArray
     shares: FloatArray
     sides: tuple[FloatArray, ...]
 

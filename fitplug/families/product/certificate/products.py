@@ -127,7 +127,8 @@ class ProductPairCertifier(ProductCertifier):
         first = len(duals.p) - int(ends[-1])
         *sides, shares = np.split(duals.p[first:], ends[:-1])
         unpacked = super().unpack(structure, duals._replace(p=duals.p[:first]))
-        return replace(unpacked, pairs=PairWeights(structure.moves, shares, tuple(sides)))
+        moves, near = structure.moves, structure.near
+        return replace(unpacked, pairs=PairWeights(moves, near, shares, tuple(sides)))
 
 
 def _count_sides(structure: ProductPairStructure) -> IntArray:

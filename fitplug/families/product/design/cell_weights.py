@@ -19,7 +19,6 @@ from fitplug.families.product.design.attribute_covariance import AttributeCovari
 from fitplug.families.product.design.descent import QueryAscent
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.scales import (
-    ProfileMatrix,
     Profiles,
     Scales,
     VarianceMatrix,
@@ -91,7 +90,7 @@ class CellWeights:
 
     def scale(
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
-    ) -> tuple[Scales, ProfileMatrix]:
+    ) -> tuple[Scales, Profiles]:
         """Find the best scales for the covariances, and the costs of cells."""
         profiles = build_profiles(self.batched.scales, self.eta)
         known = None if near is None else near.scales

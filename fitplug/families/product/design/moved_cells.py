@@ -7,11 +7,14 @@ same. In the other attributes both are one cell, drawn by p_a. So scale A costs 
     sum_t r_t 2 (1 - prod_{a in A and t} K_a) prod_{a in A} p_a'eta_a
 
 where K_a, the mean of Y_ij over that of Y_ii, is taken as -s / (1 - s), s = sum p_a^2, for the
-probability s that both cells are the same. It is this for a symmetric attribute.
+probability s that both cells are the same. It is this for a symmetric attribute. Where the nodes of
+a tree are grades, a move leads from one child of a node to another: K_a is 1 for the nodes above,
+-1 / (k - 1) for this node of k children, and 0 below.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,13 +29,14 @@ from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.pair_profiles import ScaleProducts
 from fitplug.families.product.design.scales import (
     ProfileMatrix,
+    Profiles,
     Scales,
     VarianceMatrix,
     build_profiles,
     optimise_scales,
 )
 from fitplug.families.product.shape.products import ProductPairStructure
-from fitplug.numeric import FloatArray
+from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import mix_with_uniform
 
 
@@ -74,34 +78,51 @@ class MovedCells(CellWeights):
 
     Attributes:
         structure: The structure.
+        moves: The depth at which the cells of each move part in each attribute, 0 where it has no
+            grades by node, and -1 where it does not change, shape (t, attributes).
         shares: r, the weights of the moves, which sum to 1, shape (t,).
     """
 
     structure: ProductPairStructure
+    moves: IntArray
     shares: FloatArray
 
     @classmethod
     def spread(cls, structure: ProductPairStructure, cells: tuple[FloatArray, ...]) -> MovedCells:
         """Give all moves equal weights."""
-        t = len(structure.moves)
-        return cls(structure.batched, cells, structure=structure, shares=np.full(t, 1 / t))
+        trees = [grades.tree for grades in structure.batched.grades]
+        depths = [range(1 if tree is None else tree.steps) for tree in trees]
+        moves = np.array(
+            [
+                move
+                for moved in np.unique(structure.moves, axis=0)
+                for move in itertools.product(
+                    *(ways if one else [-1] for ways, one in zip(depths, moved, strict=True))
+                )
+            ]
+        )
+        shares = np.full(len(moves), 1 / len(moves))
+        return cls(structure.batched, cells, structure=structure, moves=moves, shares=shares)
 
     @cached_property
     def _multiples(self) -> FloatArray:
         """The mean cost of each move over that of a cell at each scale, shape (t, count)."""
         tables = []
-        for p, n, symmetric, moves, k in zip(
-            self.cells,
-            self.batched.sizes,
-            self.batched.symmetric,
-            self.structure.moves.T,
-            self.batched.scales.counts,
-            strict=True,
-        ):
-            same = 1 / n if symmetric else float(p @ p)
-            value = -same / (1 - same) if same < 1 else 0.0
-            table = np.ones((len(moves), 1 + k))
-            table[moves, 1:] = max(value, -1.0)
+        for a, (p, n) in enumerate(zip(self.cells, self.batched.sizes, strict=True)):
+            depths, grades = self.moves[:, a], self.batched.grades[a]
+            table = np.ones((len(depths), 1 + grades.count))
+            if grades.tree is None:
+                same = 1 / n if self.batched.symmetric[a] else float(p @ p)
+                table[depths >= 0, 1:] = max(-same / (1 - same), -1.0) if same < 1 else 0.0
+            else:
+                k = np.concatenate([k[k > 1] for k in grades.tree.children])
+                above = np.concatenate(grades.tree.arrange_by_step(np.arange(len(k)), -1)) >= 0
+                steps = np.repeat(
+                    np.arange(grades.tree.steps), list(map(len, grades.tree.children))
+                )
+                below = steps[above] - depths[:, None]
+                inner = np.where(below > 0, 0.0, np.where(below == 0, -1 / (k - 1), 1.0))
+                table[:, 1:] = np.where(depths[:, None] < 0, 1.0, inner)
             tables.append(table)
         scales = ScaleProducts(self.structure)
         return 2 * (1 - scales.multiply(tables)) * scales.is_noisy
@@ -120,19 +141,31 @@ class MovedCells(CellWeights):
 
     def scale(
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
-    ) -> tuple[Scales, MoveProfiles]:
+    ) -> tuple[Scales, Profiles]:
         """Find the best scales for the covariances, and the mean costs of moves."""
-        profiles = MoveProfiles(build_profiles(self.batched.scales, self.eta), self._multiples)
+        cells = build_profiles(self.batched.scales, self.eta)
+        profiles = MoveProfiles(cells, self._multiples)
         known = None if near is None else near.scales
         return optimise_scales(rows, profiles, tolerance=tolerance / 4, near=known), profiles
 
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
         """List the weights of cells and of moves."""
-        moved = self.structure.moves.any(axis=0)
+        structure, ways = self.structure, np.minimum(self.moves, 0) + 1
+        for a, grades in enumerate(self.batched.grades):
+            if grades.tree is not None:
+                ways[:, a] += self.moves[:, a] == grades.tree.steps - 1
+        listed = (structure.moves + 1 * structure.near).tolist()
+        shares = np.zeros(len(listed))
+        for way, share in zip(ways.tolist(), self.shares.tolist(), strict=True):
+            shares[listed.index(way)] += share
         sides = tuple(
             np.zeros(len(p) if is_moved and not symmetric and tree is None else 0)
             for p, is_moved, symmetric, tree in zip(
-                self.cells, moved, self.batched.symmetric, self.structure.trees, strict=True
+                self.cells,
+                np.any(structure.moves, axis=0),
+                self.batched.symmetric,
+                structure.trees,
+                strict=True,
             )
         )
-        return self.cells, PairWeights(self.structure.moves, self.shares, sides)
+        return self.cells, PairWeights(structure.moves, structure.near, shares, sides)

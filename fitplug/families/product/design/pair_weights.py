@@ -320,7 +320,7 @@ class PairShares:
         )
         every = np.zeros(len(self.structure.moves))
         every[: len(self.shares)] = self.shares
-        return cells, PairWeights(self.structure.moves, every, sides)
+        return cells, PairWeights(self.structure.moves, self.structure.near, every, sides)
 
 
 def _join_sides(p: FloatArray, s: FloatArray) -> FloatArray:

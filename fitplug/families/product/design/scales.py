@@ -43,6 +43,9 @@ _MOST_SLACK = 1e-2
 
 _MAX_ITERATIONS = 1000
 
+_SAME = 2.0**-32
+"""The least difference of eta, relative to the largest, that distinguishes two cells."""
+
 _FRESH = 1e-3
 """The share of uniform weights in the initial weights of an iteration."""
 
@@ -245,11 +248,13 @@ class ProfileMatrix:
         undivided: For each scale, the product of its undivided attributes' largest eta, shape
             (count,).
         tables: 1 and eta of the distinct cells of each divided attribute, shape (c_i, 1 + K_i).
+        classes: The distinct cell of each cell of a divided attribute, shape (n_i,).
     """
 
     scales: BlockScales
     undivided: FloatArray
     tables: tuple[FloatArray, ...]
+    classes: tuple[IntArray, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -284,6 +289,12 @@ class ProfileMatrix:
             else matrix.grades.column_squares.astype(np.float64)
             for matrix in matrices
         ]
+        for a, classes in zip(self.scales.divided.tolist(), self.classes, strict=True):
+            if len(classes) == len(squares[a]):
+                # Rounding makes cells differ that are alike.
+                largest = np.zeros((1 + int(classes.max()), self.scales.counts[a]))
+                np.maximum.at(largest, classes, squares[a])
+                squares[a] = largest
         return build_profiles(self.scales, squares)
 
 
@@ -298,8 +309,17 @@ def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMat
         diagonals.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
         for diagonals, k in zip(eta, scales.counts, strict=True)
     ]
-    tables = tuple(add_total(np.unique(eta[a], axis=0)) for a in scales.divided.tolist())
-    return ProfileMatrix(scales, scales.multiply(largest).astype(np.float64), tables)
+    distinct = [_find_distinct(eta[a]) for a in scales.divided.tolist()]
+    tables = tuple(add_total(cells) for cells, _ in distinct)
+    undivided = scales.multiply(largest).astype(np.float64)
+    return ProfileMatrix(scales, undivided, tables, tuple(classes for _, classes in distinct))
+
+
+def _find_distinct(eta: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Find the distinct rows of eta (n, K), which may differ by rounding, and that of each cell."""
+    unit = _SAME * float(eta.max(initial=0.0)) or 1.0
+    rows, classes = np.unique(np.ceil(eta / unit) * unit, axis=0, return_inverse=True)
+    return rows, classes.ravel()
 
 
 def _multiply_axes(array: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:

@@ -19,13 +19,8 @@ import numpy as np
 
 from fitplug.families.base.structure import Structure
 from fitplug.families.base.subsets import Subsets
-from fitplug.families.base.tree_shape import (
-    TreeShape,
-    find_tree_levels,
-    find_tree_shape,
-    targets_vary,
-)
-from fitplug.families.product.shape.grades import AttributeGrades, BlockScales
+from fitplug.families.base.tree_shape import TreeShape, targets_vary
+from fitplug.families.product.shape.grades import AttributeGrades, BlockScales, find_tree
 from fitplug.numeric import FloatArray, IntArray, freeze
 from fitplug.workload import Factor, QueryGroup, Workload
 
@@ -183,7 +178,7 @@ def batch_groups(
     position = {name: a for a, name in enumerate(names)}
     register = _FactorRegister(
         symmetric=tuple(name in structure.symmetric for name in names),
-        trees=tuple(_find_tree(structure, name) for name in names),
+        trees=tuple(find_tree(structure, name) for name in names),
     )
     batches: list[Batch] = []
     for numbers, blocks in subsets.by_count:
@@ -266,12 +261,6 @@ class _FactorRegister:
         if self.trees[attribute] is not None:
             return DistinctFactor(attribute, factor, np.zeros((0, factor.size)), factor.rows)
         return DistinctFactor(attribute, factor, factor.matrix(), factor.rows)
-
-
-def _find_tree(structure: Structure, name: str) -> TreeShape | None:
-    """Find the tree of an attribute that is divided level by level; None for others."""
-    levels = find_tree_levels(structure.workload, name) if name in structure.asymmetric else ()
-    return find_tree_shape(structure.workload.domain[name], levels) if levels else None
 
 
 def _collapse_targets(

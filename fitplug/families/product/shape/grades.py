@@ -17,7 +17,12 @@ import numpy as np
 
 from fitplug.families.base.structure import Structure
 from fitplug.families.base.subsets import Subsets
-from fitplug.families.base.tree_shape import TreeShape, find_tree_levels, find_tree_shape
+from fitplug.families.base.tree_shape import (
+    MAX_TOP,
+    TreeShape,
+    find_tree_levels,
+    find_tree_shape,
+)
 from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, to_positions
 from fitplug.workload import Factor
 
@@ -262,10 +267,7 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
     same = undivided.variants
     if name not in structure.asymmetric:
         return [undivided]
-    workload = structure.workload
-    attribute = workload.domain[name]
-    if levels := find_tree_levels(workload, name):
-        tree = find_tree_shape(attribute, levels, most=1)
+    if tree := find_tree(structure, name, most=1):
         fits = tree.branching > 1 and tree.branching * tree.n <= MOST_ENTRIES
         return [make_grades([tree.branching], same, tree), undivided] if fits else [undivided]
     factors, asked = _find_factors(structure, name)
@@ -284,6 +286,18 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
         if len(sets) <= _MOST_VARIANTS and sum(counts) > 1 and has_contrasts:
             choices.append(make_grades(counts, of_block, None, subspaces))
     return [*choices, undivided]
+
+
+def find_tree(structure: Structure, name: str, most: int = MAX_TOP) -> TreeShape | None:
+    """Find the tree of an attribute that is divided level by level; None for others.
+
+    Args:
+        structure: The structure.
+        name: The attribute.
+        most: The most nodes of the top level.
+    """
+    levels = find_tree_levels(structure.workload, name) if name in structure.asymmetric else ()
+    return find_tree_shape(structure.workload.domain[name], levels, most=most) if levels else None
 
 
 def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[set[int]]]:

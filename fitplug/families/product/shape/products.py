@@ -30,11 +30,16 @@ from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.periods import PeriodStructure
 from fitplug.families.base.structure import TWO_CHANGES, Structure, list_names
-from fitplug.families.base.tree_shape import TreeShape, find_tree_levels, find_tree_shape
+from fitplug.families.base.tree_shape import TreeShape, find_tree_levels
 from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.moves import list_sets, select_members
 from fitplug.families.product.shape.batches import BatchedGroups, batch_groups
-from fitplug.families.product.shape.grades import AttributeGrades, find_grades, leave_undivided
+from fitplug.families.product.shape.grades import (
+    AttributeGrades,
+    find_grades,
+    find_tree,
+    leave_undivided,
+)
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
 from fitplug.workload import ONE_RECORD
 
@@ -232,11 +237,7 @@ class ProductPairStructure(ProductStructure):
     @frozen_property
     def trees(self) -> tuple[TreeShape | None, ...]:
         """The tree of each attribute that is a hierarchy, with one root; None for others."""
-        levels = [find_tree_levels(self.workload, name) for name in self.block_attributes]
-        return tuple(
-            find_tree_shape(self.workload.domain[name], asked, most=1) if asked else None
-            for name, asked in zip(self.block_attributes, levels, strict=True)
-        )
+        return tuple(find_tree(self, name, most=1) for name in self.block_attributes)
 
     @frozen_property
     def free(self) -> IntArray:
@@ -251,19 +252,33 @@ class ProductPairStructure(ProductStructure):
 
     @frozen_property
     def moves(self) -> BoolArray:
-        """The moves of a record with individual weights, shape (t, attributes).
+        """The moves of a record with individual weights, shape (t, attributes)."""
+        return self._list_moves()[0]
+
+    @frozen_property
+    def near(self) -> BoolArray:
+        """Along which attributes each move stays below the parent of a leaf, like `moves`."""
+        return self._list_moves()[1]
+
+    def _list_moves(self) -> tuple[BoolArray, BoolArray]:
+        """List `moves` and `near`.
 
         If attributes are few, these are all moves; otherwise those along all attributes, all but
-        one, and one.
+        one, and one. Along trees they may be near or not.
         """
         places = [a for a in self.free.tolist() if self.sizes[a] > 1]
         m = len(places)
         counts = range(m, 0, -1) if m <= _MOST_LISTED else (m, m - 1, 1)
         sets = [moved for k in counts for moved in itertools.combinations(places, k)]
-        moves = np.zeros((len(sets), len(self.sizes)), dtype=np.bool_)
-        for move, moved in zip(moves, sets, strict=True):
-            move[list(moved)] = True
-        return moves
+        listed = []
+        for moved in sets:
+            ways = [(1, 2) if self.trees[a] else (1,) for a in moved]
+            for way in itertools.product(*ways):
+                move = np.zeros(len(self.sizes), dtype=np.int64)
+                move[list(moved)] = way
+                listed.append(move)
+        ways_of_moves = np.array(listed)
+        return ways_of_moves > 0, ways_of_moves == 2
 
     @frozen_property
     def sets(self) -> tuple[IntArray, IntArray]:

@@ -287,9 +287,7 @@ def _try_all_pairs(strategy: ProductPairStrategy) -> tuple[int, int] | None:
     # No intermediate number exceeds the four sums of products of the largest squares.
     error = 8 * float(most.max()) * gamma(8 * len(order) + 4 * sum(grid) + 64)
     places = np.unravel_index(at, counts)
-    chosen = {
-        a: _take_row(all_triples[k], origins[k][places[k]]) for k, a in enumerate(order)
-    }
+    chosen = {a: _take_row(all_triples[k], origins[k][places[k]]) for k, a in enumerate(order)}
     return math.floor(best + error), _sum_cost(strategy, chosen)
 
 
@@ -301,8 +299,10 @@ def _find_largest(tables: Sequence[Table]) -> FloatArray:
 
 def _take_row(tables: Sequence[Table], row: int) -> AnyArray:
     """Take the triple of one pair of values as Python integers, shape (3, K)."""
-    rows = [table[[row]] for table in tables]
-    return np.concatenate([x.toarray() if issparse(x) else x for x in rows]).astype(object)
+    rows = [
+        csr_array(table[[row]]).toarray() if issparse(table) else table[[row]] for table in tables
+    ]
+    return np.concatenate(rows).astype(object)
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
@@ -333,9 +333,7 @@ def _contract(weights: FloatArray, tables: Sequence[Table]) -> FloatArray:
     for numbers in tables:
         # Contract the first axis, whose first place is the total; the pairs' axis comes last.
         total, *rest = weights
-        contracted = total + (numbers @ np.reshape(rest, (len(rest), -1))).reshape(
-            -1, *total.shape
-        )
+        contracted = total + (numbers @ np.reshape(rest, (len(rest), -1))).reshape(-1, *total.shape)
         weights = np.moveaxis(contracted, 0, -1)
     if weights.ndim == len(tables):
         return weights.reshape(-1, 1)

@@ -154,8 +154,9 @@ class TreeMatrix(AttributeMatrix):
     def compute_products(self, i: IntArray, j: IntArray) -> AnyArray:
         """Compute a_i'a_j of the columns of pairs of leaves exactly, shape (pairs, 1)."""
         tops = [self.shape.find_nodes(leaves, 0) for leaves in (i, j)]
-        A = self.top.matrix.astype(self._squares.dtype)
-        total = multiply_exactly(A.T, A)[tuple(tops)].astype(self._squares.dtype)
+        kind, A = self._squares.dtype, self.top.matrix
+        gram = multiply_exactly(A.T, A) if A.size else np.zeros((self.shape.top,) * 2)
+        total = gram[tuple(tops)].astype(kind)
         for pairs, _, values in self.list_products(i, j):
             total[pairs] += values
         return total[:, None]
