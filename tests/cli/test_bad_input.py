@@ -638,7 +638,7 @@ PLAN_EDITS = {
 @pytest.mark.parametrize("change", PLAN_EDITS.values(), ids=PLAN_EDITS)
 def test_an_edited_plan(ready, change):
     edit(ready / "plan.npz", change)
-    refused(ready, *release(ready), says=("plan.npz", "edited", "Design it again"))
+    refused(ready, *release(ready), says=("plan.npz", "edited", "Design the plan again"))
     refused(
         ready,
         "count",

@@ -19,6 +19,7 @@ from fitplug.plan import (
     describe_cost,
     describe_overstatement,
     describe_public_totals,
+    describe_weakness,
     has_sums,
 )
 from fitplug.releases import (
@@ -52,6 +53,8 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         delta: The delta at which epsilon is shown.
         full: Whether to also print how rho adds up and which counts are needed.
     """
+    if weakness := describe_weakness(plan, delta):
+        warn(weakness)
     if plan.gap > plan.tolerance:
         warn(plan.status)
     facts = [("privacy cost", describe_cost(plan, delta)), ("unit", str(plan.unit))]
