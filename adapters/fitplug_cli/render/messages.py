@@ -90,7 +90,7 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
     if not rows:
         return
     table = Table(
-        "not counted: outside",
+        "outside the domain of",
         *(Column(name, justify="right") for name in ("rows", "moe", "share of all", "moe")),
         title=f"coverage: intervals at {100 * confidence:g}%",
         title_justify="left",
@@ -160,7 +160,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         ("rows", rows),
         ("rows counted", preview.rows_are),
         ("tasks", f"{preview.tasks:,} on {preview.threads:,} threads"),
-        ("cells", f"{preview.cells:,} counted jointly"),
+        ("cells", f"{preview.cells:,} in the tables to count"),
         ("memory", f"about {preview.memory / 2**30:.1f} GiB"),
     )
     if public := describe_public_totals(plan):
