@@ -34,9 +34,9 @@ def count(
     A row is left out of every table if it is null or outside the domain on an attribute of any
     table, because the tables must be marginals of one histogram.
 
-    Tables with measures count shares of rows, in the same pass: a row's shares are divided between
-    the bounds of its value. Columns of measures hold integers, floats or decimals, or the text of
-    CSV files; text that spells no number, null and NaN are not values.
+    Tables with a measure count shares of rows: the shares of each row are divided between the two
+    bounds of the measure, according to its value. Columns of measures hold integers, floats or
+    decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
 
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so two counts may choose different rows.

@@ -109,7 +109,7 @@ def release(
         InputError: The folder is taken, or another argument is wrong. TablesError, BudgetError
             and the errors of `count` are InputErrors, too.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. From a
+        SamplerError: OpenDP's sampler fails its test. From a
             worker of a cluster, it is a FitplugError with the same message.
         FitplugError: Workers fail, or the folder cannot be written after the charge. The same call
             then finishes the release.

@@ -146,7 +146,7 @@ def begin_series(
         LedgerError: The ledger cannot be read or written.
         WorkloadError: A table cannot be written, or display tables cannot be made.
         PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        SamplerError: OpenDP's sampler fails its test.
         FitplugError: A file cannot be written.
     """
     charge = {"ledger": ledger, "key": key, "what": what}

@@ -96,7 +96,7 @@ def design(
             separately.
         coverage: Whether releases also count, with noise, the rows that are in no table, by the
             attribute whose value is outside the domain; see `fitplug.Release.coverage`. These
-            counts cost nothing more, because no row is both in the tables and in none. It needs
+            counts cost nothing more, because a row is either in the tables or in none. It needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
             far. If it returns True, the best plan so far is returned. Its exceptions pass through.

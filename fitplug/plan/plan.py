@@ -80,8 +80,8 @@ class Plan(PlanRecord):
         Their costs add up to the plan's rho, up to rounding.
 
         Returns:
-            One entry for each block of a plan whose attributes are all symmetric; one entry for
-            all answers of any other plan.
+            If all queries are by "identity" and "total", one entry for each set of attributes;
+            otherwise one entry for all answers.
 
         Example:
             >>> len(plan.mechanisms()) >= 1

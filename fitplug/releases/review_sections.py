@@ -286,7 +286,7 @@ def _describe_coverage(release: Release) -> str:
     ]
     return (
         f" Their numbers are released with noise of the same sigma, by attribute: "
-        f"{'; '.join(listed)}. They cost nothing more, because no row is both in the tables and in "
+        f"{'; '.join(listed)}. They cost nothing more, because a row is either in the tables or in "
         "none."
     )
 
