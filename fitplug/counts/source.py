@@ -125,8 +125,8 @@ class Source:
             `["household", "line"]`. No more rows of each person are counted than the unit of
             privacy allows; a keyed hash chooses them. Rows that lack the identifier, or a part of
             it, are left out.
-        zone: The time zone whose days times with a zone fall on, such as "Europe/Berlin". It
-            applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
+        zone: The time zone, such as "Europe/Berlin", in which times that have a zone get their day.
+            It applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
             text counts on the day that it shows, and columns of times with a zone are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.

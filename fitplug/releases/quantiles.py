@@ -364,8 +364,8 @@ def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:
             raise WorkloadError(
-                f"the rows of {name!r} come from a matrix of {attribute!r}. Use a group that asks for "
-                "its values, prefixes or ranges."
+                f"the rows of {name!r} come from a matrix of {attribute!r}. Use a group that asks "
+                "for its values, prefixes or ranges."
             )
         if factor.kind not in ("identity", "prefix", "all_ranges"):
             first, last = factor.intervals().T

@@ -231,8 +231,8 @@ def check_family(
     Args:
         design: `design(workload, unit=unit)` returns a plan of the family, and raises an InputError
             for a workload or unit that the family does not support.
-        case: One of `list_family_cases()`. None checks all, and the family must support one of
-            them.
+        case: One of `list_family_cases()`. None checks all cases, of which the family must
+            support at least one.
         solves: Whether to compare with cvxpy, which takes up to a few seconds for each case.
 
     Raises:

@@ -186,9 +186,9 @@ class ChainPersonStructure(PeriodStructure, ChainStructure):
         super().check_size()
         if self.n * len(self.blocks) > MOST_PERSON_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} combinations with other "
-                f"attributes. With once_per the limit is {MOST_PERSON_CELLS:,} in all combinations "
-                "together. Use "
+                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} combinations with "
+                f"other attributes. With once_per the limit is {MOST_PERSON_CELLS:,} in all "
+                "combinations together. Use "
                 f"{suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
             )
 
