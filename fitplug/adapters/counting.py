@@ -55,12 +55,11 @@ def count(
         person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
             person; by default it is drawn at random. The same key always keeps the same rows,
             independently of the files, their order and the workers.
-        unit: The unit of privacy that is enforced where a Workload or attribute sets are counted
-            from a source with `person`; a plan has its own. At most `records` rows of each person
-            are counted; with `distinct` at most one in each cell over all attributes that are
-            counted; with `once_per` at most one in each cell of that attribute; one for
-            `ReplaceOne`, which may not have `within`. The returned
-            tables keep this limit as `unit`.
+        unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
+            plan, which has its own. At most `records` rows of each person are counted; with
+            `distinct` at most one in each cell over all attributes that are counted; with
+            `once_per` at most one in each cell of that attribute; one for `ReplaceOne`, which may
+            not have `within`. The returned tables keep this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.

@@ -103,8 +103,8 @@ def release(
         ImportError: OpenDP or another library is not installed; the message says how to install it.
         AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
             for another.
-        KeyTaken: The key names something else, a release that was drawn already, or a release of
-            other rows.
+        KeyTaken: The key belongs to another plan or charge, to a release in memory that was
+            drawn, or to a release of other rows.
         OverBudget: The ledger has less left than the release costs.
         InputError: The folder is taken, or another argument is wrong. TablesError, BudgetError
             and the errors of `count` are InputErrors, too.
