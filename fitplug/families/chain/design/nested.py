@@ -136,7 +136,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     return Walks(F * (weights / np.sqrt(trace)), decays)
 
 
-_SUMS = 6
+_SUMS = 8
 """K, the number of sums of a left half on which the right half's rows depend."""
 
 _LEAF = 24
