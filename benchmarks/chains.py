@@ -154,6 +154,7 @@ def compare_replaced() -> None:
             fp.Workload(fp.Domain({"x": fp.Integers(0, n - 1)}), [tight]),
             fp.ReplaceOne(),
         ),
+        "prefixes by two sexes": (ask(n, by_state, s=["a", "b"]), fp.ReplaceOne()),
         "prefixes by 51 states": (states, fp.ReplaceOne()),
         "prefixes by 51 states, within a state": (states, fp.ReplaceOne(within=("s",))),
     }

@@ -184,3 +184,10 @@ def test_which_workloads_are_chains() -> None:
 def test_what_is_too_long_is_refused() -> None:
     with pytest.raises(WorkloadError, match="limits are 2,097,152 cells"):
         analyse_structure(ask_chain(3 * 10**6, PREFIX))
+
+
+@pytest.mark.slow
+def test_targets_that_differ_at_random_cost_little_more_than_the_bound() -> None:
+    stds = np.random.default_rng(3).lognormal(2, 0.8, 8000)
+    plan = fp.design(ask_chain(8000, fp.queries({"x": "prefix"}, std=stds)))
+    assert (1 + plan.gap) ** 0.5 < 1.01

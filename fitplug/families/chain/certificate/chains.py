@@ -132,13 +132,7 @@ def _sweep_segments(
     """
     length, segments = p.shape
     shape = (len(t), segments)
-    f, g, k = np.zeros(shape), np.ones(shape), np.zeros(shape)
-    for p_i, w_i, c_i in zip(p, w, c, strict=True):
-        f += p_i / (t + c_i * p_i)
-        d = 1 / (1 + w_i * f)
-        f *= d
-        k += w_i * g * d
-        g *= d * d
+    f, g, k = _fold_cells(p, w, c, t)
     F, information = _join_segments(f, g, k)
     filtered = np.empty((length + 1, *shape))
     filtered[0] = F
@@ -158,6 +152,42 @@ def _sweep_segments(
         sums[2, i] = weights @ ((c[i] + t / (t + c[i] * p[i]) * J / known) / (t + c[i] * p[i]))
         information = J / (1 + step * J)
     return sums
+
+
+def _fold_cells(
+    p: FloatArray, w: FloatArray, c: FloatArray, t: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Compute f, g and k of each segment and pole, shape (poles, segments) each.
+
+    The arguments are those of `_sweep_segments`.
+    """
+    shape = (len(t), p.shape[1])
+    f, g, k = np.zeros(shape), np.ones(shape), np.zeros(shape)
+    for p_i, w_i, c_i in zip(p, w, c, strict=True):
+        f += p_i / (t + c_i * p_i)
+        d = 1 / (1 + w_i * f)
+        f *= d
+        k += w_i * g * d
+        g *= d * d
+    return f, g, k
+
+
+def fold_chain(
+    p: FloatArray, prefix_weights: FloatArray, poles: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Compute f, g and k of a whole chain without single cells, shape (poles,) each.
+
+    `upper_sweep_error` bounds the relative errors of f and k, and the error of g^1/2.
+    """
+    a, w, c = (_arrange(x, *_divide_chain(len(p))) for x in (p, prefix_weights, 0 * p))
+    f, g, k = (x.T for x in _fold_cells(a, w, c, poles[:, None]))
+    F, information, slope = f[0], k[0], g[0]
+    for next_f, next_g, next_k in zip(f[1:], g[1:], k[1:], strict=True):
+        known = 1 + next_k * F
+        information = information + slope * next_k / known
+        slope = slope * next_g / known**2
+        F = next_f + next_g * F / known
+    return F, slope, information
 
 
 def _join_segments(f: FloatArray, g: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -93,7 +93,7 @@ class Walks(NamedTuple):
 
     Attributes:
         variances: y times the weight of the pole, shape (n + 1, poles); 0 before the first cell.
-        decays: log (r_0 ... r_(j-1)), shape (n + 1, poles), descending along each walk.
+        decays: log (r_0 ... r_(j-1)), shape (n + 1, poles).
     """
 
     variances: FloatArray
@@ -102,7 +102,8 @@ class Walks(NamedTuple):
     def compute_increments(self, edges: IntArray) -> FloatArray:
         """Compute the covariance of the counts between ascending edges, (edges - 1, edges - 1)."""
         y, log = self.variances[edges], self.decays[edges]
-        S = (np.exp(np.minimum(log[None] - log[:, None], 0.0)) * y[:, None]).sum(axis=2)
+        # The lower half is not used, and would overflow.
+        S = (np.exp(np.minimum(log[None] - log[:, None], 100.0)) * y[:, None]).sum(axis=2)
         S = np.triu(S) + np.triu(S, 1).T
         return np.diff(np.diff(S, axis=0), axis=1)
 
@@ -135,7 +136,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     return Walks(F * (weights / np.sqrt(trace)), decays)
 
 
-_SUMS = 6
+_SUMS = 8
 """K, the number of sums of a left half on which the right half's rows depend."""
 
 _LEAF = 24
