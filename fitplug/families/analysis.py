@@ -31,7 +31,7 @@ from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.work import count_rows, estimate_tree_work, estimate_work
+from fitplug.families.work import check_work, count_rows, estimate_tree_work, estimate_work
 from fitplug.workload import (
     ONE_RECORD,
     AddRemove,
@@ -163,7 +163,7 @@ def analyse_structure(
             tree = (name, *(() if name in varying else ("merged",)))
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
         if family is False or not can_be_product:
-            return _check_size(matrices)
+            return check_work(matrices, 1.0 if matrices.cells <= MANY_CELLS else _ONCE)
         takes_long = not takes_blocks or estimate_work(matrices, 1.0) > MOST_SIBLING_WORK
         if takes_long and (unfolded := _unfold(matrices, MOST_SIBLING_WORK)) is not None:
             return unfolded

@@ -184,3 +184,11 @@ def test_which_workloads_are_chains() -> None:
 def test_what_is_too_long_is_refused() -> None:
     with pytest.raises(WorkloadError, match="limits are 2,097,152 cells"):
         analyse_structure(ask_chain(3 * 10**6, PREFIX))
+
+
+def test_what_only_a_matrix_of_many_cells_could_answer_is_refused() -> None:
+    domain = fp.Domain({"x": fp.Integers(0, 9_999)})
+    windows = fp.queries({"x": fp.ranges([(i, i + 19) for i in range(9_981)])}, std=3.0)
+    message = "x has 10,000 cells and query 'x ranges' asks for 'ranges' of it.* hours.* coarser"
+    with pytest.raises(fp.WorkloadError, match=message):
+        analyse_structure(fp.Workload(domain, [windows]))
