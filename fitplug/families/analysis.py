@@ -15,12 +15,8 @@ from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape.chains import (
-    ChainStructure,
-    add_chain,
-    build_person_chain,
-    is_chain,
-)
+from fitplug.families.chain.shape.bins import BinnedChainStructure, build_chain
+from fitplug.families.chain.shape.chains import build_person_chain
 from fitplug.families.chain.shape.pairs import build_chain_pairs
 from fitplug.families.product.shape.products import (
     ProductPairStructure,
@@ -147,10 +143,13 @@ def analyse_structure(
     if siblings:
         return _check_size(unfold_siblings(matrices) or matrices)
     asymmetric = matrices.asymmetric
-    can_be_chain = len(asymmetric) == 1 and is_chain(workload, asymmetric[0])
-    if can_be_chain and (chain or (family is None and _is_long(matrices))):
-        subsets = add_chain(matrices.subsets, workload, *asymmetric)
-        return _check_size(ChainStructure(workload, unit, symmetric, subsets))
+    chained = build_chain(matrices) if chain or (family is None and _is_long(matrices)) else None
+    if chained is not None and (
+        chain
+        or not isinstance(chained, BinnedChainStructure)
+        or estimate_work(matrices, 1.0) > MOST_AGAIN
+    ):
+        return _check_size(chained)
     if not family:
         levels = (find_tree_levels(workload, name) for name in asymmetric)
         can_be_product = len(asymmetric) > 1 or any(levels)
@@ -190,7 +189,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         return pairs if pairs.fits_named else None
     if type(structure) is PersonStructure:
         return build_person_chain(structure)
-    if type(structure) not in (ProductStructure, TreeStructure):
+    if type(structure) not in (ProductStructure, TreeStructure, BinnedChainStructure):
         return None
     matrices = MatrixStructure(
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
@@ -198,6 +197,8 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
     if (unfolded := _unfold(matrices, most)) is not None:
         return unfolded
+    if type(structure) is BinnedChainStructure:
+        return matrices if gap > LARGE_GAP and _fits(matrices) else None
     if type(structure) is TreeStructure:
         # Only over the cells of the tree alone does an iteration start near the optimum.
         alone = len(matrices.asymmetric) == 1

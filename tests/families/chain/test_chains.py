@@ -172,9 +172,6 @@ def test_which_workloads_are_chains() -> None:
     pairs = itertools.combinations(["x", "s", "t", "u", "v"], 2)
     tables = [fp.marginal(*pair, variance=1.0) for pair in pairs]
     assert choose(PREFIX, *tables, n=1000, **{key: ["a", "b"] for key in "stuv"}) is ChainStructure
-    # Windows are neither prefixes nor cells.
-    windows = fp.queries({"x": fp.ranges([(k, k + 9) for k in range(4900)])}, variance=1.0)
-    assert choose(PREFIX, windows) is MatrixStructure
     # Two ordered attributes are no chain.
     other = fp.queries({"y": "prefix"}, variance=1.0)
     with pytest.raises(WorkloadError, match="too many cells of y, x"):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -294,7 +295,22 @@ class NestedChain(AttributeMatrix):
         return invert_nested(self._floats)
 
 
-def find_largest_column(chains: Sequence[NestedChain], multiples: Sequence[int]) -> int:
+class Columns(Protocol):
+    """A matrix whose columns have the squares that `find_largest_column` compares."""
+
+    @property
+    def n(self) -> int:
+        """The number of columns."""
+
+    @property
+    def column_squares(self) -> tuple[FloatArray, FloatArray]:
+        """The squared norms of all columns, and bounds on their errors, shape (n,) each."""
+
+    def square_column(self, i: int) -> int:
+        """Compute the exact squared norm of a cell's column."""
+
+
+def find_largest_column(chains: Sequence[Columns], multiples: Sequence[int]) -> int:
     """Find the largest sum over matrices of the squared norms of a cell's columns, exactly.
 
     Floats pick the columns that may attain the largest square, and integers decide.
@@ -329,7 +345,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 
     @property
     def peaks_at_one_cell(self) -> bool:
-        return super().peaks_at_one_cell and not isinstance(self.chain_matrix, NestedChain)
+        return super().peaks_at_one_cell and isinstance(self.chain_matrix, ChainMatrix)
 
     def upper_record_variances(self) -> FloatArray:
         structure, subsets, matrix = self.structure, self.structure.subsets, self.chain_matrix
@@ -365,9 +381,10 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         matrix = self.chain_matrix
-        if not isinstance(matrix, NestedChain):
+        if isinstance(matrix, ChainMatrix):
             return super().compute_record_cost(claimed)
-        chains, multiples, entry = [], [], 1
+        multiples, entry = [], 1
+        chains: list[Any] = []
         for block, of_squares, of_entries in self.multiply_others():
             chains.append(matrix.of_block(block))
             multiples.append(of_squares)
@@ -390,9 +407,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
                 yield block, of_squares[i] * m * m, of_entries[i] * m
 
 
-def place_chain(
-    structure: ChainStructure, matrix: ChainMatrix | NestedChain
-) -> tuple[AttributeMatrix, ...]:
+def place_chain(structure: ChainStructure, matrix: AttributeMatrix) -> tuple[AttributeMatrix, ...]:
     """Combine the chain's matrix with the contrasts of the symmetric attributes."""
     matrices: list[AttributeMatrix] = [
         matrix if name == structure.chain else build_contrasts(n)
