@@ -166,6 +166,23 @@ def test_a_long_attribute_with_bins_gets_a_certified_plan(tmp_path) -> None:
     assert plan.strategy.size == 3_000 + 51 * 30
     plan.save(tmp_path / "plan.npz")
     fp.Plan.load(tmp_path / "plan.npz").verify()
+    x = np.random.default_rng(1).integers(0, 50, (51, 3_000))
+    release = fp.release(plan, fp.Tables(plan.domain, {("s", "x"): x}))
+    truth = {
+        "x prefix": np.cumsum(x.sum(axis=0)),
+        "x ranges x s": np.add.reduceat(x, range(0, 3_000, 100), axis=1).T,
+    }
+    for name, exact in truth.items():
+        errors = (release.estimates[name] - exact) / np.sqrt(plan.variances[name])
+        assert np.abs(errors).max() < 6
+    assert 0.9 < errors.std() < 1.1
+    # A bin of all states is the difference of two prefixes, with the same std both ways.
+    prefixes, of_bins = np.zeros(3_000), np.zeros((30, 51))
+    prefixes[[499, 599]], of_bins[5] = (-1, 1), 1
+    one = release.estimate({"x prefix": prefixes})
+    other = release.estimate({"x ranges x s": of_bins})
+    assert one.value == pytest.approx(other.value, abs=1e-4)
+    assert one.std == pytest.approx(other.std, rel=1e-6)
 
 
 def test_which_workloads_are_chains_with_bins(monkeypatch) -> None:

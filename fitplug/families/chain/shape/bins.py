@@ -87,14 +87,14 @@ class BinnedChainStructure(ChainStructure):
     """Blocks over the subsets of the symmetric attributes, each over classes of the cells."""
 
     def __str__(self) -> str:
-        classes = ", ".join(f"{asked.classes:,}" for asked in self.class_queries)
-        return f"{super().__str__()}, of which blocks distinguish {classes}"
+        least, most = min(self.measured_cells), max(self.measured_cells)
+        return f"{super().__str__()}; a block distinguishes {least:,} to {most:,} of them"
 
     @property
     def remedy(self) -> str:
         return (
-            f"{super().remedy}. Ranges beside prefixes cost most where their targets are much "
-            "smaller"
+            f"{super().remedy}, or ask ranges of it with targets that are not much smaller than "
+            "those of its prefixes"
         )
 
     def check_size(self) -> None:

@@ -93,8 +93,8 @@ class BinnedChain(AttributeMatrix):
         return fits and all(
             starts.dtype == np.int64
             and starts.ndim == 1
-            and len(A.triangles) == 1
             and A.has_form(len(starts))
+            and len(A.triangles) == 1
             and not A.grounded.any()
             for starts, A in zip(self.starts_of_blocks, self.nested, strict=True)
         )
