@@ -16,7 +16,7 @@ from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure,
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.shape.bins import BinnedChainStructure, build_chain
-from fitplug.families.chain.shape.chains import build_person_chain
+from fitplug.families.chain.shape.chains import ChainStructure, build_person_chain
 from fitplug.families.chain.shape.pairs import build_chain_pairs
 from fitplug.families.product.shape.products import (
     ProductPairStructure,
@@ -143,12 +143,8 @@ def analyse_structure(
     if siblings:
         return _check_size(unfold_siblings(matrices) or matrices)
     asymmetric = matrices.asymmetric
-    chained = build_chain(matrices) if chain or (family is None and _is_long(matrices)) else None
-    if chained is not None and (
-        chain
-        or not isinstance(chained, BinnedChainStructure)
-        or estimate_work(matrices, 1.0) > MOST_AGAIN
-    ):
+    chained = _choose_chain(matrices, chain) if chain or family is None else None
+    if chained is not None:
         return _check_size(chained)
     if not family:
         levels = (find_tree_levels(workload, name) for name in asymmetric)
@@ -374,6 +370,19 @@ def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ..
             if targets_vary(group.variances, axis):
                 asymmetric.add(factor.attribute)
     return tuple(name for name in workload.attributes if name not in asymmetric)
+
+
+def _choose_chain(matrices: MatrixStructure, chain: bool) -> ChainStructure | None:
+    """Choose a chain, if queries are one, wherever possible or instead of a slow design."""
+    if not (chain or _is_long(matrices)):
+        return None
+    chained = build_chain(matrices)
+    if chain or not isinstance(chained, BinnedChainStructure):
+        return chained
+    if is_tree(matrices.workload, chained.chain):
+        return None
+    is_slow = estimate_work(matrices, 1.0) > MOST_AGAIN
+    return chained if is_slow and (chained.fits or not _fits(matrices)) else None
 
 
 def _is_long(matrices: MatrixStructure) -> bool:

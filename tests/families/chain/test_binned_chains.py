@@ -195,8 +195,9 @@ def test_which_workloads_are_chains_with_bins(monkeypatch) -> None:
     assert choose(PREFIX, ask_bins(1_200, 100), n=1_200) is MatrixStructure
     assert choose(crossed, s=["a", "b"]) is MatrixStructure
     # Windows are as many as cells.
-    windows = fp.queries({"x": fp.ranges([(k, k + 9) for k in range(5_990)])}, variance=1.0)
-    with pytest.raises(fp.WorkloadError, match="a few ranges of x"):
+    pairs = [(k, k + width) for width in (9, 19) for k in range(5_980)]
+    windows = fp.queries({"x": fp.ranges(pairs)}, variance=1.0)
+    with pytest.raises(fp.WorkloadError, match=r"71,748,000 coefficients.*fewer ranges"):
         choose(PREFIX, windows, n=6_000)
     monkeypatch.setattr(bins, "MOST_BINNED_CELLS", 3_000)
     with pytest.raises(fp.WorkloadError, match=r"3,030 cells of x in 2 combinations.*3,000"):

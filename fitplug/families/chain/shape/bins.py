@@ -26,7 +26,7 @@ MOST_CLASSES = 1024
 MOST_BINNED_CELLS = 2**18
 """The most classes of all blocks together."""
 
-MOST_RANGE_CELLS = 2**25
+MOST_RANGE_CELLS = 2**26
 """The most coefficients of ranges that blocks leave out. Their variances are proven in a minute."""
 
 
@@ -97,8 +97,24 @@ class BinnedChainStructure(ChainStructure):
             "those of its prefixes"
         )
 
+    @property
+    def fits(self) -> bool:
+        """Whether the ranges that blocks leave out are few enough."""
+        return self._range_cells <= MOST_RANGE_CELLS
+
+    @property
+    def _range_cells(self) -> int:
+        """The coefficients of the ranges that blocks leave out."""
+        return sum(int(one.left_out.sum()) * one.classes for one in self.class_queries)
+
     def check_size(self) -> None:
         super().check_size()
+        if not self.fits:
+            raise WorkloadError(
+                f"the ranges of {self.chain} beside its prefixes take {self._range_cells:,} "
+                f"coefficients. The limit is {MOST_RANGE_CELLS:,}. Ask for fewer ranges that do "
+                "not begin at the first cell: each is the difference of two prefixes"
+            )
         cells = sum(self.measured_cells)
         if cells > MOST_BINNED_CELLS:
             raise WorkloadError(
@@ -141,10 +157,6 @@ def build_chain(matrices: MatrixStructure) -> ChainStructure | None:
     kind = ChainStructure if is_chain(workload, *names) else BinnedChainStructure
     subsets = add_chain(matrices.subsets, workload, *names)
     structure = kind(workload, matrices.unit, matrices.symmetric, subsets)
-    if isinstance(structure, BinnedChainStructure):
-        if not all(asked.is_chain for asked in structure.class_queries):
-            return None
-        left_out = (int(asked.left_out.sum()) * asked.classes for asked in structure.class_queries)
-        if sum(left_out) > MOST_RANGE_CELLS:
-            return None
-    return structure
+    if not isinstance(structure, BinnedChainStructure):
+        return structure
+    return structure if all(asked.is_chain for asked in structure.class_queries) else None

@@ -124,7 +124,15 @@ class BinnedChain(AttributeMatrix):
 
     def square_column(self, i: int) -> int:
         """Compute the exact squared norm of a cell's column."""
-        return self.inner.square_column(int(self._find_classes(np.array([i]))[0]))
+        at = int(self._find_classes(np.array([i]))[0])
+        if at not in self._squares:
+            self._squares[at] = self.inner.square_column(at)
+        return self._squares[at]
+
+    @cached_property
+    def _squares(self) -> dict[int, int]:
+        """The squares of columns of classes that were computed."""
+        return {}
 
     @property
     def largest_entry(self) -> int:
