@@ -105,6 +105,14 @@ def make_workloads() -> Mapping[str, Workload]:
                 queries({"M": "identity"}, std=3.0),
             ],
         ),
+        "bins": (
+            {"M": months, "X": Integers(0, 8)},
+            [
+                queries({"X": "prefix"}, std=3.0),
+                queries({"X": ranges([(0, 2), (3, 5), (6, 8), (4, 7)]), "M": "identity"}, std=3.0),
+                total(std=2.0),
+            ],
+        ),
         "nested": (
             {"M": numbers, "X": values},
             [

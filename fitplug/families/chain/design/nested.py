@@ -136,7 +136,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     return Walks(F * (weights / np.sqrt(trace)), decays)
 
 
-_SUMS = 8
+SUMS = 8
 """K, the number of sums of a left half on which the right half's rows depend."""
 
 _LEAF = 24
@@ -195,12 +195,12 @@ def build_nested(walks: Walks, prefix_weights: FloatArray, cells: int) -> Nested
     b = -(-cells // 2**levels)
     masses = np.append(0.0, np.cumsum(prefix_weights))
     triangles = np.tile(np.eye(b), (2**levels, 1, 1))
-    sums, weights = np.zeros((2, levels, 2**levels * b // 2, _SUMS))
+    sums, weights = np.zeros((2, levels, 2**levels * b // 2, SUMS))
     of_levels = []
     for level in range(levels):
         level_sums = _find_sums(walks, masses, b << level)
         of_levels.append(level_sums)
-        sums[level, : level_sums.weights.size // _SUMS] = level_sums.weights.reshape(-1, _SUMS)
+        sums[level, : level_sums.weights.size // SUMS] = level_sums.weights.reshape(-1, SUMS)
     for leaf in range(-(-n // b)):
         start, stop = leaf * b, min((leaf + 1) * b, n)
         seen = [level for level in range(levels - 1, -1, -1) if leaf >> level & 1]
@@ -208,7 +208,7 @@ def build_nested(walks: Walks, prefix_weights: FloatArray, cells: int) -> Nested
         triangles[leaf, : stop - start, : stop - start] = triangle
         for i, level in enumerate(seen):
             at = (leaf >> (level + 1)) * (b << level) + start % (b << level)
-            weights[level, at : at + stop - start] = rows[:, i * _SUMS : (i + 1) * _SUMS]
+            weights[level, at : at + stop - start] = rows[:, i * SUMS : (i + 1) * SUMS]
     return NestedTriangles(triangles, sums, weights)
 
 
@@ -217,16 +217,16 @@ def _find_sums(walks: Walks, masses: FloatArray, half: int) -> _Sums:
     n = len(masses) - 1
     nodes = -(-(n - half) // (2 * half))
     first = 2 * half * np.arange(nodes)
-    V = np.zeros((nodes, half, _SUMS))
+    V = np.zeros((nodes, half, SUMS))
     for node, at in enumerate(first.tolist()):
         V[node] = _choose_sums(walks, masses, at, half)
     # The sums in terms of the prefixes before each cell of the half and at its end.
-    edge = np.zeros((nodes, 1, _SUMS))
+    edge = np.zeros((nodes, 1, SUMS))
     in_prefixes = np.concatenate([edge, V], axis=1) - np.concatenate([V, edge], axis=1)
     points = first[:, None] + np.arange(half + 1)
     log = walks.decays[first]
-    said = np.zeros((half + 1, nodes, _SUMS))
-    starts, ends = np.zeros((2, nodes, walks.decays.shape[1], _SUMS))
+    said = np.zeros((half + 1, nodes, SUMS))
+    starts, ends = np.zeros((2, nodes, walks.decays.shape[1], SUMS))
     for i in range(half + 1):
         y, now = walks.variances[points[:, i]], walks.decays[points[:, i]]
         coefficients = in_prefixes[:, i, None]
@@ -247,7 +247,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
     right = _mirror_bins(masses, middle, last)
     C = walks.compute_increments(np.concatenate([left, right[1:]]))
     k = len(left) - 1
-    weights = np.ones((half, _SUMS))
+    weights = np.ones((half, SUMS))
     weights[:, 1:] = 0
     if k == 1:
         return weights
@@ -261,7 +261,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
     whitened = vectors[:, used] / np.sqrt(values[used])
     R = cholesky(rest[k:, k:] + _NEGLIGIBLE * np.eye(len(rest) - k), lower=True)
     said = solve_triangular(R, rest[k:, :k] @ whitened, lower=True)
-    directions = whitened @ svd(said, full_matrices=False)[2][: _SUMS - 1].T
+    directions = whitened @ svd(said, full_matrices=False)[2][: SUMS - 1].T
     directions /= sizes[:k, None]
     # Make each sum nearly independent of the count, so that few digits are lost.
     directions -= (total[:k] @ directions) / mass
@@ -325,7 +325,7 @@ def _predict(
         The coefficients of the sums, shape (cells, sums), and of the cells, shape (cells, cells).
     """
     leaf_cells = stop - start
-    k = _SUMS * len(seen)
+    k = SUMS * len(seen)
     C = np.zeros((k + leaf_cells, k + leaf_cells))
     C[k:, k:] = walks.compute_increments(np.arange(start, stop + 1))
     log = walks.decays[start : stop + 1]
@@ -337,13 +337,13 @@ def _predict(
         firsts.append(2 * half * node)
         ends.append(2 * half * node + half)
     for i, (earlier, node) in enumerate(mine):
-        at = slice(i * _SUMS, (i + 1) * _SUMS)
+        at = slice(i * SUMS, (i + 1) * SUMS)
         C[at, at] = earlier.covariance[node]
         end = walks.decays[ends[i]]
         for j in range(i + 1, len(mine)):
             later, other = mine[j]
             reached = earlier.ends[node] * np.exp(walks.decays[firsts[j]] - end)[:, None]
-            C[at, j * _SUMS : (j + 1) * _SUMS] = reached.T @ later.starts[other]
+            C[at, j * SUMS : (j + 1) * SUMS] = reached.T @ later.starts[other]
         C[at, k:] = np.diff(earlier.ends[node].T @ np.exp(log - end).T, axis=1)
     C = np.triu(C) + np.triu(C, 1).T
     scale = np.sqrt(np.diag(C))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
+from fitplug.families.chain.strategy.largest_column import find_largest_column
 from fitplug.families.chain.strategy.nested_triangles import (
     NestedInverse,
     NestedTriangles,
@@ -294,31 +296,6 @@ class NestedChain(AttributeMatrix):
         return invert_nested(self._floats)
 
 
-def find_largest_column(chains: Sequence[NestedChain], multiples: Sequence[int]) -> int:
-    """Find the largest sum over matrices of the squared norms of a cell's columns, exactly.
-
-    Floats pick the columns that may attain the largest square, and integers decide.
-
-    Args:
-        chains: The matrices.
-        multiples: The factor of each matrix's squares.
-    """
-    near, errors = np.zeros(chains[0].n), np.zeros(chains[0].n)
-    for chain, multiple in zip(chains, multiples, strict=True):
-        squares, of_squares = chain.column_squares
-        near += float(multiple) * squares
-        errors += float(multiple) * of_squares
-    errors += gamma(len(chains) + 8) * (near + errors)
-    candidates = np.flatnonzero(near + errors >= (near - errors).max()).tolist()
-    return max(
-        sum(
-            multiple * chain.square_column(i)
-            for chain, multiple in zip(chains, multiples, strict=True)
-        )
-        for i in candidates
-    )
-
-
 class ChainStrategy(BlockSetStrategy[ChainStructure]):
     """The strategies of `ChainStructure`."""
 
@@ -329,7 +306,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 
     @property
     def peaks_at_one_cell(self) -> bool:
-        return super().peaks_at_one_cell and not isinstance(self.chain_matrix, NestedChain)
+        return super().peaks_at_one_cell and isinstance(self.chain_matrix, ChainMatrix)
 
     def upper_record_variances(self) -> FloatArray:
         structure, subsets, matrix = self.structure, self.structure.subsets, self.chain_matrix
@@ -365,9 +342,10 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         matrix = self.chain_matrix
-        if not isinstance(matrix, NestedChain):
+        if isinstance(matrix, ChainMatrix):
             return super().compute_record_cost(claimed)
-        chains, multiples, entry = [], [], 1
+        multiples, entry = [], 1
+        chains: list[Any] = []
         for block, of_squares, of_entries in self.multiply_others():
             chains.append(matrix.of_block(block))
             multiples.append(of_squares)
@@ -390,9 +368,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
                 yield block, of_squares[i] * m * m, of_entries[i] * m
 
 
-def place_chain(
-    structure: ChainStructure, matrix: ChainMatrix | NestedChain
-) -> tuple[AttributeMatrix, ...]:
+def place_chain(structure: ChainStructure, matrix: AttributeMatrix) -> tuple[AttributeMatrix, ...]:
     """Combine the chain's matrix with the contrasts of the symmetric attributes."""
     matrices: list[AttributeMatrix] = [
         matrix if name == structure.chain else build_contrasts(n)

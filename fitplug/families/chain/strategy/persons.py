@@ -9,11 +9,8 @@ import numpy as np
 from fitplug.errors import PlanError
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.chain.shape.chains import ChainPersonStructure
-from fitplug.families.chain.strategy.chains import (
-    ChainStrategy,
-    NestedChain,
-    find_largest_column,
-)
+from fitplug.families.chain.strategy.chains import ChainStrategy, NestedChain
+from fitplug.families.chain.strategy.largest_column import find_largest_column
 from fitplug.numeric import ceil_float
 
 
