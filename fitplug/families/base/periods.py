@@ -184,8 +184,8 @@ class PeriodStructure(Structure):
 class PeriodCertifier(Certifier[S]):
     """The bound of persons with at most one record in each period, from that of one period.
 
-    The weights are those of the reduced structure; p ends with the weights of the two kinds of
-    persons: records that are equal but for the period, and records that are independent.
+    The weights are those of the reduced structure; p ends with the weights of the three kinds of
+    persons: k records that are equal but for the period, k independent ones, and k - 1 of these.
     """
 
     @abstractmethod
@@ -193,42 +193,54 @@ class PeriodCertifier(Certifier[S]):
         """Multiply the weights q of each group by a number, shape (groups,)."""
 
     @abstractmethod
-    def upper_mean(self, structure: S, scale: float, duals: Duals) -> float:
-        """Bound |diag(q / c)^1/2 W p| / (sum p (sum q)^1/2) from above, rounding aside."""
+    def lower_period(self, structure: S, scale: float, duals: Duals, mean: float) -> float:
+        """Bound the cost of one period for differences of the moment D + (mean - 1) p p'.
+
+        Args:
+            structure: The structure of one period.
+            scale: The factor on all targets.
+            duals: The weights, with D = diag(p) if p is scaled to the sum 1.
+            mean: The variance of the total, relative to independent cells.
+        """
 
     def count_duals(self, structure: S) -> tuple[int, int]:
         assert isinstance(structure, PeriodStructure)
         p, q = super().count_duals(structure.reduced)  # type: ignore[safe-super]
-        return p + 2, q
+        return p + 3, q
 
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
         assert isinstance(structure, PeriodStructure)
-        return super().share_weight(structure.reduced, duals._replace(p=duals.p[:-2]))
+        return super().share_weight(structure.reduced, duals._replace(p=duals.p[:-3]))
 
     def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         assert isinstance(structure, PeriodStructure)
         reduced, periods = structure.reduced, structure.periods
         k, n = periods.most, periods.n
-        equal, apart = scale_weights("of kinds", duals.p[-2:], 2).tolist()
-        duals = duals._replace(p=duals.p[:-2])
+        kinds = scale_weights("of kinds", duals.p[-3:], 3)
+        duals = duals._replace(p=duals.p[:-3])
         counting = periods.find_counting(structure.workload)
         shares = super().share_weight(reduced, duals)
-        counted = float(shares[counting].sum())
 
-        def bound(times: FloatArray) -> float:
+        def bound(times: FloatArray, mean: float) -> float:
             """Bound the norm of one period for multiples of the groups' weights."""
             one = self.multiply_groups(reduced, duals, times)
-            lower = super(PeriodCertifier, self).lower_cost  # type: ignore[safe-super]
-            return math.sqrt(float((shares * times).sum())) * lower(reduced, objective, scale, one)
+            mass = math.sqrt(float((shares * times).sum()))
+            return mass * self.lower_period(reduced, scale, one, mean)
 
-        # The moments of the mean over the periods, and of each of n - 1 contrasts, as in (N16).
-        total = math.sqrt((equal * k * k + apart * k) / n) * bound(np.where(counting, 1 / n, 1.0))
-        within = (equal * (k - k * k / n) + apart * (k - k / n)) / (n - 1)
-        if within > 0 and counted > 0:
-            times = counting.astype(np.float64)
-            lost = min(1.0, apart * (k * (k - 1) / n) / (n - 1) / within * (1 + _ROUNDING))
-            one = self.multiply_groups(reduced, duals, times)
-            mean = math.sqrt(counted) * self.upper_mean(reduced, scale, one) * (1 + _ROUNDING)
-            norm = bound(times) * (1 - _ROUNDING) - (1 - math.sqrt(1 - lost)) * mean
-            total += (n - 1) * math.sqrt(within / n) * max(0.0, norm)
-        return total / math.sqrt(equal + apart) * (1 - _ROUNDING)
+        # As in (N17): records, pairs of records that are equal but for the period, and independent
+        # pairs. Without records in all periods the contrasts of totals have a positive moment.
+        counts = np.array([k, k, k - 1])
+        records, alike = float(kinds @ counts), float(kinds[0]) * k * (k - 1)
+        apart = float(kinds[1:] @ (counts * (counts - 1))[1:])
+        missing = float(kinds @ (counts * (n - counts)))
+        at_mean = records + alike
+        if not at_mean > 0:
+            return 0.0
+        total = math.sqrt(at_mean / n) * bound(
+            np.where(counting, 1 / n, 1.0), (at_mean + apart) / at_mean
+        )
+        within = float(kinds[0]) * k * (n - k) + float(kinds[1:] @ counts[1:]) * (n - 1)
+        if within > 0 and missing > 0 and counting.any():
+            norm = bound(counting.astype(np.float64), missing / within)
+            total += math.sqrt((n - 1) * within) / n * norm
+        return total / math.sqrt(float(kinds.sum())) * (1 - _ROUNDING)

@@ -43,9 +43,11 @@ from fitplug.families.chain.design.convolutions import (
     make_needs,
 )
 from fitplug.families.chain.design.nested import approximate_optimum, ascend_chain_dual
+from fitplug.families.chain.design.periods import approximate_centred, find_centred_weights
 from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain, place_chain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
+from fitplug.families.chain.strategy.period_chains import PeriodChain
 from fitplug.families.chain.strategy.nested_triangles import (
     NestedTriangles,
     keep_cells,
@@ -149,6 +151,7 @@ def round_nested(
     structure: ChainStructure,
     matrices: Sequence[NestedTriangles],
     multiples: IntArray | None = None,
+    totals: FloatArray | None = None,
 ) -> IntegerStrategy[Structure]:
     """Round nested triangles to integers.
 
@@ -157,6 +160,7 @@ def round_nested(
         matrices: The nested triangles of each block, for the noise on the block; their sums are
             integers.
         multiples: The multiple of each block where there are periods, shape (b,).
+        totals: The further row of the period attribute's block, shape (n,).
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -180,6 +184,10 @@ def round_nested(
         factor / divisor * upper_entry(A)
         for A, factor, divisor in zip(matrices, factors, divisors, strict=True)
     )
+    if totals is not None:
+        assert isinstance(structure, ChainPersonStructure)
+        partner = int(structure.periods.partners[0])
+        largest = max(largest, float(factors[partner] * totals.max()))
     scale = _ROUNDED_ROOM * SATURATION / LEAST_RECORDS / largest
     if scale * max(float(A.triangles.max()) for A in matrices) < _NEEDED:
         raise DesignError(_NO_ROOM)
@@ -200,6 +208,10 @@ def round_nested(
         np.stack(weights).astype(np.int64),
         structure.grounded.astype(np.int64),
     )
+    if totals is not None:
+        rows = np.zeros((len(blocks), structure.n), dtype=np.int64)
+        rows[partner] = np.rint(totals * scale)
+        matrix = PeriodChain(**matrix.arrays_in_file, totals=rows)
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     block_set = BlockSet(np.arange(len(blocks), dtype=np.int64), basis, multiples[:, None, None])
     strategy = build_strategy(structure, place_chain(structure, matrix), (block_set,))
@@ -289,7 +301,24 @@ def design_chain_persons(
         [matrices[block] for block in structure.reduced_blocks.tolist()],
         periods.choose_multiples(ratio),
     )
-    duals = choose_kinds(ChainPersonCertifier(), structure, objective, Duals(found.p, found.q))
+    weights = [Duals(found.p, found.q)]
+    if periods.partners[0] >= 0 and periods.most > 1:
+        reduced, shares = structure.reduced, np.ones(structure.reduced.rows)
+        counting = np.repeat(periods.find_counting(structure.workload), reduced.row_counts)
+        shares[counting] = 1 / periods.n
+        centred = find_centred_weights(reduced, periods, shares, found.p, found.q)
+        matrices = approximate_centred(reduced, centred)
+        other = round_nested(
+            structure,
+            [matrices[block] for block in structure.reduced_blocks.tolist()],
+            periods.choose_multiples(),
+            centred.h,
+        )
+        strategy = min(strategy, other, key=lambda one: evaluate_at_targets(one, objective))
+        weights.append(Duals(centred.p, centred.q))
+    certifier = ChainPersonCertifier()
+    kinds = [choose_kinds(certifier, structure, objective, duals) for duals in weights]
+    duals = max(kinds, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one))
     return Design.in_one_tier(
         strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"
     )
