@@ -122,14 +122,21 @@ class Periods:
                     above[block], above[partner] = k * max(k * s + (n - k) * e, n * e), 0
         return above, equal
 
-    def reduce(self, workload: Workload, ratio: float = 1.0) -> Workload:
+    def reduce(
+        self, workload: Workload, ratio: float = 1.0, total: float | None = None
+    ) -> Workload:
         """Reduce a workload to one period.
 
         Args:
             workload: The workload.
             ratio: As in `choose_multiples`.
+            total: The target variance of one more group, the total of the period.
         """
         groups = [self._reduce_group(group, ratio) for group in workload.groups]
+        if total is not None:
+            variances = np.asarray(total)
+            target = read_target(variance=variances)
+            groups.append(QueryGroup("the period's total", (), target, variances))
         return make_bound_workload(workload.domain, groups)
 
     def _reduce_group(self, group: QueryGroup, ratio: float) -> QueryGroup:
