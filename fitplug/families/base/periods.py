@@ -5,10 +5,11 @@ times what the costliest record costs, and a sum over all periods has n times th
 period. So the best such strategy is that of a workload without the period attribute m, whose groups
 that sum over m have targets divided by n. In the structure of the whole workload, blocks A and A +
 m then have proportional matrices. Where k < n, sums over the periods may also be measured more
-precisely, by one ratio for all blocks.
+precisely, by one ratio for all blocks. A person with a record in most periods hardly changes the
+differences between their total numbers of records, so these are measured more precisely.
 
-Persons of two kinds prove a lower bound: those whose records are equal but for the period, and
-those whose records are independent (docs/theory/persons.md, "Equal periods").
+Persons of three kinds prove a lower bound: those whose records are equal but for the period, and
+those with k and with k - 1 independent records (docs/theory/persons.md, "Equal periods").
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ class PeriodStructure(Structure):
     def remedy(self) -> str:
         return (
             "noise is independent between the cells of "
-            f"{self.periods.name}, which is not exactly the optimum; for it, use fewer cells"
+            f"{self.periods.name} except for totals, which is not exactly the optimum; for it, use "
+            "fewer cells"
         )
 
 
@@ -234,7 +236,7 @@ class PeriodCertifier(Certifier[S]):
             mass = math.sqrt(float((shares * times).sum()))
             return mass * self.lower_period(reduced, scale, one, mean)
 
-        # As in (N17): records, pairs of records that are equal but for the period, and independent
+        # As in (N18): records, pairs of records that are equal but for the period, and independent
         # pairs. Without records in all periods the contrasts of totals have a positive moment.
         counts = np.array([k, k, k - 1])
         records, alike = float(kinds @ counts), float(kinds[0]) * k * (k - 1)

@@ -1,4 +1,4 @@
-"""Persons on chains with equal periods, against all persons, dense algebra and the dense optimum."""
+"""Persons on chains with equal periods, against all persons and the dense optimum."""
 
 from __future__ import annotations
 
@@ -199,7 +199,11 @@ def test_only_the_contrasts_of_periods_have_a_further_row():
     matrix = strategy.chain_matrix
     for changed in (
         replace(matrix, totals=matrix.totals[::-1].copy()),
-        replace(matrix, sums=matrix.sums, triangles=matrix.triangles * np.array([1, 2])[:, None, None, None]),
+        replace(
+            matrix,
+            sums=matrix.sums,
+            triangles=matrix.triangles * np.array([1, 2])[:, None, None, None],
+        ),
     ):
         matrices = place_chain(strategy.structure, changed)
         with pytest.raises(PlanError, match="further row"):

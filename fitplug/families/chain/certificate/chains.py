@@ -219,7 +219,7 @@ _ROUNDING = 1e-10
 """More than the relative rounding of the sum of p."""
 
 _LARGEST_DECAY = 3000
-"""More than twice the logarithm of the ratio of two floats; see docs/theory/chains.md."""
+"""More than twice the logarithm of the ratio of two floats; see docs/theory/persons.md."""
 
 
 class ChainCertifier(Certifier[ChainStructure]):

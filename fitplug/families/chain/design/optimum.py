@@ -29,10 +29,8 @@ from fitplug.families.base.family import (
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.period_design import choose_kinds, choose_ratio
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.chain.certificate.chains import ChainPersonCertifier
 from fitplug.families.chain.design.convolutions import (
     ChainNeeds,
     LevelWeights,
@@ -43,16 +41,15 @@ from fitplug.families.chain.design.convolutions import (
     make_needs,
 )
 from fitplug.families.chain.design.nested import approximate_optimum, ascend_chain_dual
-from fitplug.families.chain.design.periods import approximate_centred, find_centred_weights
 from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.strategy.chains import NestedChain, place_chain
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
-from fitplug.families.chain.strategy.period_chains import PeriodChain
 from fitplug.families.chain.strategy.nested_triangles import (
     NestedTriangles,
     keep_cells,
     upper_entry,
 )
+from fitplug.families.chain.strategy.period_chains import PeriodChain
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options, Solution
 
@@ -211,7 +208,14 @@ def round_nested(
     if totals is not None:
         rows = np.zeros((len(blocks), structure.n), dtype=np.int64)
         rows[partner] = np.rint(totals * scale)
-        matrix = PeriodChain(**matrix.arrays_in_file, totals=rows)
+        matrix = PeriodChain(
+            matrix.cells,
+            matrix.triangles,
+            matrix.sums,
+            matrix.weights,
+            matrix.grounded,
+            totals=rows,
+        )
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     block_set = BlockSet(np.arange(len(blocks), dtype=np.int64), basis, multiples[:, None, None])
     strategy = build_strategy(structure, place_chain(structure, matrix), (block_set,))
@@ -273,54 +277,6 @@ def design_chain(
         bound_margin=CHAIN_MARGIN,
         iterations=duals.iterations,
         ended="apart",
-    )
-
-
-def design_chain_persons(
-    structure: ChainPersonStructure, objective: Objective, options: Options, loss: float
-) -> Design:
-    """Find the strategy of a chain for one period, and measure each period by it.
-
-    The arguments are those of `fitplug.families.designs.find_design`.
-
-    Raises:
-        DesignError: If an integer strategy cannot be made or bounded.
-    """
-    periods = structure.periods
-
-    def find(ratio: float) -> tuple[float, ChainStructure, Solution]:
-        reduced = structure.reduce(ratio)
-        duals = ascend_chain_dual(reduced, options.max_iterations, _GAP)
-        return periods.price(ratio) * duals.lower**2, reduced, duals
-
-    ratio = choose_ratio(periods, lambda ratio: find(ratio)[0])
-    _, reduced, found = find(ratio)
-    matrices = approximate_optimum(reduced, found)
-    strategy = round_nested(
-        structure,
-        [matrices[block] for block in structure.reduced_blocks.tolist()],
-        periods.choose_multiples(ratio),
-    )
-    weights = [Duals(found.p, found.q)]
-    if periods.partners[0] >= 0 and periods.most > 1:
-        reduced, shares = structure.reduced, np.ones(structure.reduced.rows)
-        counting = np.repeat(periods.find_counting(structure.workload), reduced.row_counts)
-        shares[counting] = 1 / periods.n
-        centred = find_centred_weights(reduced, periods, shares, found.p, found.q)
-        matrices = approximate_centred(reduced, centred)
-        other = round_nested(
-            structure,
-            [matrices[block] for block in structure.reduced_blocks.tolist()],
-            periods.choose_multiples(),
-            centred.h,
-        )
-        strategy = min(strategy, other, key=lambda one: evaluate_at_targets(one, objective))
-        weights.append(Duals(centred.p, centred.q))
-    certifier = ChainPersonCertifier()
-    kinds = [choose_kinds(certifier, structure, objective, duals) for duals in weights]
-    duals = max(kinds, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one))
-    return Design.in_one_tier(
-        strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"
     )
 
 

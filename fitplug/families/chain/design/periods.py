@@ -16,16 +16,30 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.certify import place_poles
+from fitplug.families.base.family import Design, Duals, evaluate_at_targets
+from fitplug.families.base.objective import Objective
+from fitplug.families.base.period_design import choose_kinds, choose_ratio
 from fitplug.families.base.periods import Periods
-from fitplug.families.chain.certificate.chains import compute_chain_trace, sweep_chain
+from fitplug.families.chain.certificate.chains import (
+    ChainPersonCertifier,
+    compute_chain_trace,
+    sweep_chain,
+)
 from fitplug.families.chain.design.nested import (
     add_common_noise,
+    approximate_optimum,
+    ascend_chain_dual,
     build_nested,
     find_walks,
 )
-from fitplug.families.chain.shape.chains import ChainStructure
+from fitplug.families.chain.design.optimum import CHAIN_MARGIN, round_nested
+from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.strategy.nested_triangles import NestedTriangles
 from fitplug.numeric import FloatArray
+from fitplug.solve import Options, Solution
+
+_GAP = 1.5e-3
+"""The gap of the covariance that nested triangles approximate."""
 
 _STEPS = 60
 """The steps of the weights."""
@@ -35,6 +49,54 @@ _LEAST = 1e-12
 
 _LEAST_REST = 1e-3
 """The least probability of a period without a record."""
+
+
+def design_chain_persons(
+    structure: ChainPersonStructure, objective: Objective, options: Options, loss: float
+) -> Design:
+    """Find the strategy of a chain for one period, and measure each period by it.
+
+    The arguments are those of `fitplug.families.designs.find_design`.
+
+    Raises:
+        DesignError: If an integer strategy cannot be made or bounded.
+    """
+    periods = structure.periods
+
+    def find(ratio: float) -> tuple[float, ChainStructure, Solution]:
+        reduced = structure.reduce(ratio)
+        duals = ascend_chain_dual(reduced, options.max_iterations, _GAP)
+        return periods.price(ratio) * duals.lower**2, reduced, duals
+
+    ratio = choose_ratio(periods, lambda ratio: find(ratio)[0])
+    _, reduced, found = find(ratio)
+    matrices = approximate_optimum(reduced, found)
+    strategy = round_nested(
+        structure,
+        [matrices[block] for block in structure.reduced_blocks.tolist()],
+        periods.choose_multiples(ratio),
+    )
+    weights = [Duals(found.p, found.q)]
+    if periods.partners[0] >= 0 and periods.most > 1:
+        reduced, shares = structure.reduced, np.ones(structure.reduced.rows)
+        counting = np.repeat(periods.find_counting(structure.workload), reduced.row_counts)
+        shares[counting] = 1 / periods.n
+        centred = find_centred_weights(reduced, periods, shares, found.p, found.q)
+        matrices = approximate_centred(reduced, centred)
+        other = round_nested(
+            structure,
+            [matrices[block] for block in structure.reduced_blocks.tolist()],
+            periods.choose_multiples(),
+            centred.h,
+        )
+        strategy = min(strategy, other, key=lambda one: evaluate_at_targets(one, objective))
+        weights.append(Duals(centred.p, centred.q))
+    certifier = ChainPersonCertifier()
+    kinds = [choose_kinds(certifier, structure, objective, duals) for duals in weights]
+    duals = max(kinds, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one))
+    return Design.in_one_tier(
+        strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"
+    )
 
 
 class CentredWeights(NamedTuple):
@@ -143,7 +205,5 @@ def _measure(
     left = min(1.0, math.sqrt(float(row_weights @ means)) / a)
     x = 1 - left
     common = x / (left * a)
-    costs = _Costs(
-        g - 2 * x * Zp + x * a, x * a, (variances + common * means) / structure.targets
-    )
+    costs = _Costs(g - 2 * x * Zp + x * a, x * a, (variances + common * means) / structure.targets)
     return costs, CentredWeights(p, q, math.sqrt(x / a) * Zp, common)

@@ -64,8 +64,14 @@ class PeriodChain(NestedChain):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray]) -> PeriodChain:
-        names = "cells", "triangles", "sums", "weights", "grounded"
-        return cls(*(arrays[name] for name in names), totals=arrays["totals"])
+        return cls(
+            arrays["cells"],
+            arrays["triangles"],
+            arrays["sums"],
+            arrays["weights"],
+            arrays["grounded"],
+            totals=arrays["totals"],
+        )
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:

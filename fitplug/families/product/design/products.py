@@ -50,7 +50,7 @@ from fitplug.families.product.shape.products import (
     ProductPersonStructure,
     ProductStructure,
 )
-from fitplug.families.product.strategy.products import gather_multiples
+from fitplug.families.product.strategy.products import ProductPersonStrategy, gather_multiples
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import GapProgress, Options
@@ -253,8 +253,8 @@ _TURNS = 2
 
 def _measure_total(strategy: IntegerStrategy[Structure]) -> float:
     """Measure the variance of a period's total at the noise that just meets the targets."""
+    assert isinstance(strategy, ProductPersonStrategy)
     structure = strategy.structure
-    assert isinstance(structure, ProductPersonStructure)
     n, partner = structure.periods.n, int(structure.partner_scales[0])
     multiples = gather_multiples(structure.batched.scales, strategy.block_sets)
     of_sum, of_contrasts = multiples[[0, partner]] ** -2.0
@@ -294,9 +294,10 @@ def _round_periods(
 
 
 def _choose_totals(
-    strategy: IntegerStrategy[ProductPersonStructure], multiples: IntArray, loss: float
+    strategy: IntegerStrategy[Structure], multiples: IntArray, loss: float
 ) -> IntArray:
     """Choose the multiples of the total and of its contrasts, given those of all other scales."""
+    assert isinstance(strategy, ProductPersonStrategy)
     structure, matrices = strategy.structure, strategy.attribute_matrices
     batched, periods = structure.batched, structure.periods
     k, n, both = periods.most, periods.n, [0, int(structure.partner_scales[0])]
@@ -304,8 +305,8 @@ def _choose_totals(
         matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
     ]
     rows = build_extreme_rows(batched, tables, loss / 10)
-    z = multiples**-2.0
-    of_total, of_contrasts = (rows.multiply(np.where(np.arange(len(z)) == i, z, 0)) for i in both)
+    z = multiples.astype(np.float64) ** -2.0
+    of_total, of_contrasts = (rows.multiply(np.where(np.arange(len(z)) == i, z, 0.0)) for i in both)
     others = rows.multiply(z) - of_total - of_contrasts
     square = matrices[structure.block_attributes.index(periods.name)].column_square
     s, e = multiples[both] ** 2.0 * [1, square / (n - 1)]

@@ -186,7 +186,6 @@ class ProductPersonStrategy(ProductStrategy[ProductPersonStructure]):
         matrices = list(self.attribute_matrices)
         matrices[m] = build_contrasts(2)
 
-
         def find_largest(weights: list[int]) -> int:
             return find_largest_sum(scales, matrices, np.array(weights, dtype=object))
 
