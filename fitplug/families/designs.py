@@ -17,8 +17,9 @@ from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStruct
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.chain.design.bins import design_binned_chain
-from fitplug.families.chain.design.optimum import design_chain, design_chain_persons
+from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.design.pairs import design_chain_pairs
+from fitplug.families.chain.design.periods import design_chain_persons
 from fitplug.families.chain.shape.bins import BinnedChainStructure
 from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure

@@ -102,19 +102,23 @@ class Walks(NamedTuple):
     def compute_increments(self, edges: IntArray) -> FloatArray:
         """Compute the covariance of the counts between ascending edges, (edges - 1, edges - 1)."""
         y, log = self.variances[edges], self.decays[edges]
-        # The lower half is not used, and would overflow.
-        S = (np.exp(np.minimum(log[None] - log[:, None], 100.0)) * y[:, None]).sum(axis=2)
+        i, j = np.triu_indices(len(edges))
+        S = np.zeros((len(edges), len(edges)))
+        S[i, j] = (np.exp(log[j] - log[i]) * y[i]).sum(axis=1)
         S = np.triu(S) + np.triu(S, 1).T
         return np.diff(np.diff(S, axis=0), axis=1)
 
 
-def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> Walks:
+def find_walks(
+    p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray, total: float = 0.0
+) -> Walks:
     """Find the walks of the optimum for dual weights.
 
     Args:
         p: Weights of the cells, shape (n,), positive.
         prefix_weights: Weights of the prefixes, shape (n,).
         cell_weights: Weights of the single cells, shape (n,).
+        total: As in `sweep_chain`, at least 0.
     """
     n = len(p)
     trace = compute_chain_trace(p, prefix_weights, cell_weights)
@@ -125,7 +129,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     for j in range(n):
         before = F[j] + steps[j]
         F[j + 1] = before / (1 + w[j] * before)
-    after = np.zeros_like(t)
+    after = total * t
     for j in range(n - 1, -1, -1):
         # F is the variance given earlier observations, and `after` the information of later ones.
         F[j + 1] /= 1 + F[j + 1] * after
@@ -160,6 +164,16 @@ def approximate_optimum(structure: ChainStructure, duals: Solution) -> list[Nest
         walks = find_walks(duals.p * multiple, prefixes, cells)
         triangles.append(build_nested(walks, prefixes, structure.n))
     return triangles
+
+
+def add_common_noise(walks: Walks, cells: FloatArray) -> Walks:
+    """Add the same noise to all cells, with positive factors (n,), as one more walk."""
+    prefixes = np.cumsum(cells)
+    logs = np.log(np.append(prefixes[0], prefixes))
+    return Walks(
+        np.column_stack([walks.variances, np.append(0.0, prefixes**2)]),
+        np.column_stack([walks.decays, logs]),
+    )
 
 
 class _Sums(NamedTuple):

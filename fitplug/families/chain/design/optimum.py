@@ -31,10 +31,8 @@ from fitplug.families.base.family import (
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.period_design import choose_kinds, choose_ratio
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.chain.certificate.chains import ChainPersonCertifier
 from fitplug.families.chain.design.convolutions import (
     ChainNeeds,
     LevelWeights,
@@ -53,6 +51,7 @@ from fitplug.families.chain.strategy.nested_triangles import (
     keep_cells,
     upper_entry,
 )
+from fitplug.families.chain.strategy.period_chains import PeriodChain
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options, Solution
 
@@ -163,6 +162,7 @@ def round_nested(
     matrices: Sequence[NestedTriangles],
     multiples: IntArray | None = None,
     gather: Callable[[Any, Sequence[NestedTriangles]], AttributeMatrix] = gather_nested,
+    totals: FloatArray | None = None,
 ) -> IntegerStrategy[Structure]:
     """Round nested triangles to integers.
 
@@ -172,6 +172,7 @@ def round_nested(
             integers.
         multiples: The multiple of each block where there are periods, shape (b,).
         gather: Makes the matrix of the chain from the integers of its blocks.
+        totals: The further row of the period attribute's block, shape (n,).
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -195,6 +196,10 @@ def round_nested(
         factor / divisor * upper_entry(A)
         for A, factor, divisor in zip(matrices, factors, divisors, strict=True)
     )
+    if totals is not None:
+        assert isinstance(structure, ChainPersonStructure)
+        partner = int(structure.periods.partners[0])
+        largest = max(largest, float(factors[partner] * totals.max()))
     scale = _ROUNDED_ROOM * SATURATION / LEAST_RECORDS / largest
     if scale * max(float(A.triangles.max()) for A in matrices) < _NEEDED:
         raise DesignError(_NO_ROOM)
@@ -208,6 +213,18 @@ def round_nested(
         weights = np.rint(A.weights * (scale / divisor))
         rounded.append(NestedTriangles(triangles, A.sums, weights).astype(np.int64))
     matrix = gather(structure, rounded)
+    if totals is not None:
+        assert isinstance(matrix, NestedChain)
+        rows = np.zeros((len(blocks), structure.n), dtype=np.int64)
+        rows[partner] = np.rint(totals * scale)
+        matrix = PeriodChain(
+            matrix.cells,
+            matrix.triangles,
+            matrix.sums,
+            matrix.weights,
+            matrix.grounded,
+            totals=rows,
+        )
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     block_set = BlockSet(np.arange(len(blocks), dtype=np.int64), basis, multiples[:, None, None])
     strategy = build_strategy(structure, place_chain(structure, matrix), (block_set,))
@@ -269,37 +286,6 @@ def design_chain(
         bound_margin=CHAIN_MARGIN,
         iterations=duals.iterations,
         ended="apart",
-    )
-
-
-def design_chain_persons(
-    structure: ChainPersonStructure, objective: Objective, options: Options, loss: float
-) -> Design:
-    """Find the strategy of a chain for one period, and measure each period by it.
-
-    The arguments are those of `fitplug.families.designs.find_design`.
-
-    Raises:
-        DesignError: If an integer strategy cannot be made or bounded.
-    """
-    periods = structure.periods
-
-    def find(ratio: float) -> tuple[float, ChainStructure, Solution]:
-        reduced = structure.reduce(ratio)
-        duals = ascend_chain_dual(reduced, options.max_iterations, _GAP)
-        return periods.price(ratio) * duals.lower**2, reduced, duals
-
-    ratio = choose_ratio(periods, lambda ratio: find(ratio)[0])
-    _, reduced, found = find(ratio)
-    matrices = approximate_optimum(reduced, found)
-    strategy = round_nested(
-        structure,
-        [matrices[block] for block in structure.reduced_blocks.tolist()],
-        periods.choose_multiples(ratio),
-    )
-    duals = choose_kinds(ChainPersonCertifier(), structure, objective, Duals(found.p, found.q))
-    return Design.in_one_tier(
-        strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"
     )
 
 

@@ -137,7 +137,7 @@ class NestedChain(AttributeMatrix):
         return all(np.array_equal(array[block], array[other]) for array in arrays)
 
     def has_form(self, n: int) -> bool:
-        arrays = list(self.arrays_in_file.values())
+        arrays = [self.cells, self.triangles, self.sums, self.weights, self.grounded]
         if any(a.dtype != np.int64 for a in arrays) or self.cells.shape != (1,) or self.n != n:
             return False
         if self.triangles.ndim != 4 or self.sums.ndim != 4 or not self.triangles.size:
@@ -228,20 +228,20 @@ class NestedChain(AttributeMatrix):
         return self._multiply(values, axis, lambda x: multiply_nested(A, x))
 
     def invert(self, values: AnyArray, axis: int) -> FloatArray:
-        E = self._inverse.inverse
+        E = self.inverse.inverse
         x = self._multiply(values.astype(np.float64), axis, lambda x: multiply_nested(E, x))
         if self.measured < self.n:
             np.moveaxis(x, axis, 0)[-1] = -x.sum(axis=axis)
         return x
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        E = self._inverse.inverse
+        E = self.inverse.inverse
         return self._multiply(
             self._ground(values, axis), axis, lambda x: multiply_nested_transposed(E, x)
         )
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        A, E, levels = self._floats, self._inverse, len(self.sums[0])
+        A, E, levels = self.floats, self.inverse, len(self.sums[0])
 
         def upper_error(w: FloatArray) -> FloatArray:
             y = multiply_nested_transposed(E.inverse, w)
@@ -265,7 +265,7 @@ class NestedChain(AttributeMatrix):
         mu^2, the part of the total, is given as 0: the total is measured too, or public.
         """
         first, last = factor.intervals().T
-        is_prefix, stds = first == 0, self._inverse
+        is_prefix, stds = first == 0, self.inverse
         found = np.where(is_prefix, stds.prefix_stds[last], stds.cell_stds[last])
         if self.measured < self.n:
             others = stds.prefix_stds[self.n - 2]
@@ -288,12 +288,12 @@ class NestedChain(AttributeMatrix):
         return np.moveaxis(multiply(x)[: self.n].reshape(moved.shape), 0, axis)
 
     @property
-    def _floats(self) -> NestedTriangles:
+    def floats(self) -> NestedTriangles:
         return self.parts.astype(np.float64)
 
     @frozen_property
-    def _inverse(self) -> NestedInverse:
-        return invert_nested(self._floats)
+    def inverse(self) -> NestedInverse:
+        return invert_nested(self.floats)
 
 
 class ChainStrategy(BlockSetStrategy[ChainStructure]):
