@@ -121,14 +121,27 @@ def main() -> None:
     print(heading(["besides", "Delta", "bound", "gap of Delta", "design s"]))
     n = SIZES[0]
     by_sex = fp.queries({"s": "identity", "x": "prefix"}, variance=1e6)
+    bins, deciles = (fp.ranges([(a, a + k - 1) for a in range(0, n, k)]) for k in (100, 1000))
+    of_states = [
+        fp.queries({"x": asked, "s": "identity"}, variance=variance)
+        for asked, variance in ((bins, 6.4e5), (deciles, 1.6e5))
+    ]
+    sexes, states = ["a", "b"], [str(i) for i in range(51)]
     rough = np.where(np.arange(n) % 10 == 9, 1e6, 1e8)
     cases = {
         "cells, target 0.2": ask(n, fp.marginal("x", variance=2e5)),
         "total, target 0.1": ask(n, fp.total(variance=1e5)),
-        "prefixes by sex": ask(n, by_sex, s=["a", "b"]),
+        "prefixes by sex": ask(n, by_sex, s=sexes),
         "targets of 9 in 10 prefixes 100": fp.Workload(
             fp.Domain({"x": fp.Integers(0, n - 1)}), [fp.queries({"x": "prefix"}, variance=rough)]
         ),
+        "100 bins by 51 states, target 0.64": ask(n, of_states[0], s=states),
+        "10 bins by 51 states, target 0.16, too": ask(n, *of_states, s=states),
+        "100 bins by 5 regions, target 0.64": ask(n, of_states[0], s=states[:5]),
+        "100 bins by sex, target 0.64": ask(n, of_states[0], s=sexes),
+        "10 bins by sex, target 0.16": ask(n, of_states[1], s=sexes),
+        "100 bins, target 1": ask(n, fp.queries({"x": bins}, variance=1e6)),
+        "100 bins, target 0.64": ask(n, fp.queries({"x": bins}, variance=6.4e5)),
     }
     for name, workload in cases.items():
         plan, seconds = design(workload, fp.AddRemove())
@@ -154,6 +167,7 @@ def compare_replaced() -> None:
             fp.Workload(fp.Domain({"x": fp.Integers(0, n - 1)}), [tight]),
             fp.ReplaceOne(),
         ),
+        "prefixes by two sexes": (ask(n, by_state, s=["a", "b"]), fp.ReplaceOne()),
         "prefixes by 51 states": (states, fp.ReplaceOne()),
         "prefixes by 51 states, within a state": (states, fp.ReplaceOne(within=("s",))),
     }

@@ -119,8 +119,8 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
-            f"the plan has coverage, but rows in no table were not counted by {', '.join(names)}. "
-            "Count again with this plan."
+            "the plan has coverage, but these counts do not include the rows with a value outside "
+            f"the domain of {', '.join(names)}. Count again with this plan."
         )
 
 

@@ -158,8 +158,9 @@ class FolderPublication(Publication[C, PublishedRelease]):
         begun_at = self.output.locate(stage)
         if self.is_resumed and begun_at != self.output:
             raise KeyTaken(
-                f"charge {charge.entry.id} of the ledger {ledger.path} is a release into "
-                f"{stage.folder}. Nothing was charged. Finish that release, or use another key.",
+                f"charge {charge.entry.id} of the ledger {ledger.path} has the key "
+                f"{charge.entry.key!r} and is the release in {stage.folder}. Nothing was charged. "
+                "Name that folder, or use another key for another release.",
                 number=charge.entry.id,
             )
         if stage.state == "charged":

@@ -137,7 +137,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     the one histogram that the tables are marginals of. With measures, the tables hold shares of
     rows, and d_in still counts whole rows. For plans of `fp.ReplaceOne()` it is
     change_one_distance(), where d_in is the number of rows of this histogram that are replaced by
-    others. Tables may be refused for not holding whole rows; neighbours of such tables do not hold
+    others. Tables that do not hold whole rows may be refused; then none of their neighbours holds
     whole rows either. OpenDP's feature "honest-but-curious" must be switched on first.
 
     Args:

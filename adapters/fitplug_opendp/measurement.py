@@ -63,8 +63,8 @@ def make_fitness_for_use(
         BudgetError: The scale is not positive and finite, or OpenDP has no distance for the plan's
             unit of privacy.
         PlanError: A claim of the plan does not hold, or its answers cost more than it claims.
-        SamplerError: OpenDP's sampler fails its test. A process runs the test once for all standard
-            deviations near the same power of two.
+        SamplerError: OpenDP's sampler fails its test. A process runs the test once for
+            standard deviations of similar size.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")

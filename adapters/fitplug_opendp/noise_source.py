@@ -108,7 +108,7 @@ def draw_part(answers: IntVector, noise_std: float, run: str) -> IntVector:
         The noisy answers, shape (n,).
 
     Raises:
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        SamplerError: OpenDP's sampler fails its test.
         ImportError: OpenDP is not installed.
     """
     check_sampler_for(run, noise_std)
@@ -121,7 +121,7 @@ def check_sampler_for(run: str, noise_std: float) -> None:
     """Test this process's sampler, unless it was tested for this run before.
 
     Raises:
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        SamplerError: OpenDP's sampler fails its test.
         ImportError: OpenDP is not installed.
     """
     with _LOCK:  # one thread makes the test, and the others wait
@@ -194,7 +194,7 @@ class NoiseSource:
         """Test OpenDP's sampler with known answers. Call this before the ledger is charged.
 
         Raises:
-            SamplerError: The sampler does not draw the noise that privacy is proven for.
+            SamplerError: OpenDP's sampler fails its test.
         """
         with enable_contrib():
             check_sampler(self.plan.noise_std)

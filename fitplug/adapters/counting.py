@@ -34,9 +34,9 @@ def count(
     A row is left out of every table if it is null or outside the domain on an attribute of any
     table, because the tables must be marginals of one histogram.
 
-    Tables with measures count shares of rows, in the same pass: a row's shares are divided between
-    the bounds of its value. Columns of measures hold integers, floats or decimals, or the text of
-    CSV files; text that spells no number, null and NaN are not values.
+    Tables with a measure count shares of rows: the shares of each row are divided between the two
+    bounds of the measure, according to its value. Columns of measures hold integers, floats or
+    decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
 
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so two counts may choose different rows.
@@ -55,12 +55,11 @@ def count(
         person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
             person; by default it is drawn at random. The same key always keeps the same rows,
             independently of the files, their order and the workers.
-        unit: The unit of privacy that is enforced where a Workload or attribute sets are counted
-            from a source with `person`; a plan has its own. At most `records` rows of each person
-            are counted; with `distinct` at most one in each cell over all attributes that are
-            counted; with `once_per` at most one in each cell of that attribute; one for
-            `ReplaceOne`, which may not have `within`. The returned
-            tables keep this limit as `unit`.
+        unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
+            plan, which has its own. At most `records` rows of each person are counted; with
+            `distinct` at most one in each cell over all attributes that are counted; with
+            `once_per` at most one in each cell of that attribute; one for `ReplaceOne`, which may
+            not have `within`. The returned tables keep this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.

@@ -103,13 +103,13 @@ def release(
         ImportError: OpenDP or another library is not installed; the message says how to install it.
         AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
             for another.
-        KeyTaken: The key names something else, a release that was drawn already, or a release of
-            other rows.
+        KeyTaken: The key belongs to another plan or charge, to a release in memory that was
+            drawn, or to a release of other rows.
         OverBudget: The ledger has less left than the release costs.
         InputError: The folder is taken, or another argument is wrong. TablesError, BudgetError
             and the errors of `count` are InputErrors, too.
         LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for. From a
+        SamplerError: OpenDP's sampler fails its test. From a
             worker of a cluster, it is a FitplugError with the same message.
         FitplugError: Workers fail, or the folder cannot be written after the charge. The same call
             then finishes the release.

@@ -146,7 +146,7 @@ def begin_series(
         LedgerError: The ledger cannot be read or written.
         WorkloadError: A table cannot be written, or display tables cannot be made.
         PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
-        SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+        SamplerError: OpenDP's sampler fails its test.
         FitplugError: A file cannot be written.
     """
     charge = {"ledger": ledger, "key": key, "what": what}
@@ -179,8 +179,8 @@ def open_series(
         ledger: The ledger that the series was charged to. Without it, anybody who
             has the folder can read the series but not draw, and fitplug does not compare the series
             with the ledger.
-        key_file: The file of the key that `begin_series` was given, or where it is now. The file is
-            needed when a period is drawn.
+        key_file: The key file of `begin_series`, if it was given there or has been moved. The file
+            is needed when a period is drawn.
 
     Returns:
         The series.

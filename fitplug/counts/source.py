@@ -125,8 +125,8 @@ class Source:
             `["household", "line"]`. No more rows of each person are counted than the unit of
             privacy allows; a keyed hash chooses them. Rows that lack the identifier, or a part of
             it, are left out.
-        zone: The time zone in which times with a zone are read as days, such as "Europe/Berlin". It
-            applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
+        zone: The time zone, such as "Europe/Berlin", in which times that have a zone get their day.
+            It applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
             text counts on the day that it shows, and columns of times with a zone are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Without it such files are refused.
@@ -270,7 +270,7 @@ class Preview:
         files: The number of files to read.
         format: The format of the files.
         rows: The rows of all files to read. They are exact and so CONFIDENTIAL; None where the
-            files do not say (CSV, Arrow streams).
+            files do not state it (CSV, Arrow streams).
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that will run the tasks.
         cells: The number of cells of all tables that are counted jointly.

@@ -42,8 +42,8 @@ class Tables(Mapping[AttributeSet, Counts]):
         tables: Integer arrays, each under the names of the attributes that are its axes. With
             measures among them it counts shares: a row has the product of the measures' `shares`.
         unit: The unit of privacy that the count enforced: it kept no more rows of a person than
-            this allows. `distinct` means different cells over all attributes of these tables, and
-            `once_per` also limits the rows in the cell of other values. None if it kept all rows.
+            this allows. `distinct` refers to cells over all attributes of these tables, and
+            `once_per` to all cells of its attribute, including `other`. None if it kept all rows.
         person: The column, or columns, that identified persons, if any did.
         rows: How rows were weighted or filtered, in words. Public.
         outside: The numbers of rows in no table, which plans with coverage need; None if they

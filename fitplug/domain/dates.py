@@ -68,9 +68,9 @@ class Dates(Attribute):
     2020Q4 and 2020W53 for quarters and weeks. A text with an offset, such as 2020-12-31T23:59:59Z,
     counts as the date that it shows. Other days, times of years before 1 or after 9999, and text of
     another form, such as 12/31/2020, are outside. Tables show cells as ISO 8601 does: 2020-12-31,
-    2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. Ranges name these labels, or days
-    as datetime.date, or years as integers. The calendar is the proleptic Gregorian one; weeks are
-    those of ISO 8601, which begin on Mondays.
+    2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. The ends of a range are such
+    labels, days (datetime.date) or years (integers). The calendar is the proleptic Gregorian one;
+    weeks are those of ISO 8601, which begin on Mondays.
 
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label

@@ -323,8 +323,8 @@ def render_domain(attributes: Sequence[tuple[str, Attribute]], size: int) -> str
 
 
 _NOT_COVERED = (
-    "The bounds are public; fitplug did not read them from the rows. Clamping and rounding change "
-    "sums and means, and no std, interval or certificate covers that change."
+    "The bounds are public; fitplug did not read them from the rows. Bounds and rounding change "
+    "sums and means, and no margin of error covers that change."
 )
 
 
@@ -342,9 +342,7 @@ def describe_measures(domain: Domain, names: Collection[str]) -> tuple[str, ...]
     measures = [name for name in domain.ordered(tuple(names)) if get_codec(domain[name]).rule]
     if not measures:
         return ()
-    return *(
-        f"A value of the measure {name} {get_codec(domain[name]).rule}." for name in measures
-    ), _NOT_COVERED
+    return *(f"Measure {name}: {get_codec(domain[name]).rule}." for name in measures), _NOT_COVERED
 
 
 _MOST_NAMED = 4

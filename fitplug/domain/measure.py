@@ -165,13 +165,13 @@ class MeasureCodec(Codec, kind=Measure):
         sums = "sums are in days since 1970-01-01" if is_date else ""
         unit = f"{measure.unit:,} day{'s'[: measure.unit != 1]}" if is_date else f"{measure.unit:,}"
         missing = (
-            "rows without a value are left out of all counts"
+            "rows without a value are in no table"
             if self.other is None
             else "rows without a value are counted and add nothing to sums"
         )
         said = (
-            f"counts as {low} below {low} and as {high} above {high}, and is rounded to the "
-            f"nearest multiple of {unit} from {low}",
+            f"values below {low} count as {low}, values above {high} as {high}, and all are "
+            f"rounded to steps of {unit} from {low}",
             sums,
             missing,
         )

@@ -185,7 +185,7 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
             first = _find_first(description, len(level_labels), leaves)
         at = np.searchsorted(first, begins)
         if (at == len(first)).any() or (first[at] != begins).any():
-            raise DomainError("the nodes of a level do not lie within the nodes of the level above")
+            raise DomainError("each node must lie within one node of the level above")
         runs.append(LevelNodes(first, level_labels))
         begins = first
     return runs

@@ -56,8 +56,8 @@ class Strategy:
     def from_matrix(cls, A: Any, *, name: str = "strategy") -> Strategy:
         """Make a strategy whose answers get independent noise of one variance.
 
-        If answers have different variances, divide each row by its standard deviation. The scale of
-        A as a whole has no meaning.
+        If answers have different variances, divide each row by its standard deviation. A common
+        factor of all rows of A does not matter.
 
         Args:
             A: Shape (p, d): an array, a sparse matrix or a linear operator of SciPy. It is held as

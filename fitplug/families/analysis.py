@@ -15,12 +15,8 @@ from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MAX_ENTRIES, MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.shape.chains import (
-    ChainStructure,
-    add_chain,
-    build_person_chain,
-    is_chain,
-)
+from fitplug.families.chain.shape.bins import BinnedChainStructure, build_chain
+from fitplug.families.chain.shape.chains import ChainStructure, build_person_chain
 from fitplug.families.chain.shape.pairs import build_chain_pairs
 from fitplug.families.product.shape.products import (
     ProductPairStructure,
@@ -31,7 +27,7 @@ from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
-from fitplug.families.work import count_rows, estimate_tree_work, estimate_work
+from fitplug.families.work import check_work, count_rows, estimate_tree_work, estimate_work
 from fitplug.workload import (
     ONE_RECORD,
     AddRemove,
@@ -147,10 +143,9 @@ def analyse_structure(
     if siblings:
         return _check_size(unfold_siblings(matrices) or matrices)
     asymmetric = matrices.asymmetric
-    can_be_chain = len(asymmetric) == 1 and is_chain(workload, asymmetric[0])
-    if can_be_chain and (chain or (family is None and _is_long(matrices))):
-        subsets = add_chain(matrices.subsets, workload, *asymmetric)
-        return _check_size(ChainStructure(workload, unit, symmetric, subsets))
+    chained = _choose_chain(matrices, chain) if chain or family is None else None
+    if chained is not None:
+        return _check_size(chained)
     if not family:
         levels = (find_tree_levels(workload, name) for name in asymmetric)
         can_be_product = len(asymmetric) > 1 or any(levels)
@@ -163,7 +158,7 @@ def analyse_structure(
             tree = (name, *(() if name in varying else ("merged",)))
             return _build_tree(workload, unit, symmetric, tree, TreeStructure)
         if family is False or not can_be_product:
-            return _check_size(matrices)
+            return check_work(matrices, 1.0 if matrices.cells <= MANY_CELLS else _ONCE)
         takes_long = not takes_blocks or estimate_work(matrices, 1.0) > MOST_SIBLING_WORK
         if takes_long and (unfolded := _unfold(matrices, MOST_SIBLING_WORK)) is not None:
             return unfolded
@@ -190,7 +185,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         return pairs if pairs.fits_named else None
     if type(structure) is PersonStructure:
         return build_person_chain(structure)
-    if type(structure) not in (ProductStructure, TreeStructure):
+    if type(structure) not in (ProductStructure, TreeStructure, BinnedChainStructure):
         return None
     matrices = MatrixStructure(
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
@@ -198,6 +193,8 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
     if (unfolded := _unfold(matrices, most)) is not None:
         return unfolded
+    if type(structure) is BinnedChainStructure:
+        return matrices if gap > LARGE_GAP and _fits(matrices) else None
     if type(structure) is TreeStructure:
         # Only over the cells of the tree alone does an iteration start near the optimum.
         alone = len(matrices.asymmetric) == 1
@@ -371,6 +368,19 @@ def _find_symmetric(workload: Workload, varying: Sequence[str]) -> tuple[str, ..
             if targets_vary(group.variances, axis):
                 asymmetric.add(factor.attribute)
     return tuple(name for name in workload.attributes if name not in asymmetric)
+
+
+def _choose_chain(matrices: MatrixStructure, chain: bool) -> ChainStructure | None:
+    """Choose a chain, if queries are one, wherever possible or instead of a slow design."""
+    if not (chain or _is_long(matrices)):
+        return None
+    chained = build_chain(matrices)
+    if chain or not isinstance(chained, BinnedChainStructure):
+        return chained
+    if is_tree(matrices.workload, chained.chain):
+        return None
+    is_slow = estimate_work(matrices, 1.0) > MOST_AGAIN
+    return chained if is_slow and (chained.fits or not _fits(matrices)) else None
 
 
 def _is_long(matrices: MatrixStructure) -> bool:

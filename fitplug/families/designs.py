@@ -16,8 +16,11 @@ from fitplug.families.blocks.design.persons import design_persons
 from fitplug.families.blocks.shape.matrices import MatrixStructure, PersonStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
-from fitplug.families.chain.design.optimum import design_chain, design_chain_persons
+from fitplug.families.chain.design.bins import design_binned_chain
+from fitplug.families.chain.design.optimum import design_chain
 from fitplug.families.chain.design.pairs import design_chain_pairs
+from fitplug.families.chain.design.periods import design_chain_persons
+from fitplug.families.chain.shape.bins import BinnedChainStructure
 from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.product.design.products import design_product_persons, design_products
@@ -65,6 +68,7 @@ DESIGNS: Mapping[type[Structure], DesignFunction] = {
     TreePairStructure: design_tree_pairs,
     PersonTreeStructure: design_person_trees,
     ChainStructure: design_chain,
+    BinnedChainStructure: design_binned_chain,
     ChainPairStructure: design_chain_pairs,
     ChainPersonStructure: design_chain_persons,
 }

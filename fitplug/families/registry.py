@@ -26,10 +26,13 @@ from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.blocks.strategy.differences import MoveStrategy, PairStrategy, PersonStrategy
 from fitplug.families.blocks.strategy.matrices import MatrixStrategy
+from fitplug.families.chain.certificate.bins import BinnedChainCertifier
 from fitplug.families.chain.certificate.chains import ChainCertifier, ChainPersonCertifier
 from fitplug.families.chain.certificate.pairs import ChainPairCertifier
+from fitplug.families.chain.shape.bins import BinnedChainStructure
 from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
+from fitplug.families.chain.strategy.bins import BinnedChainStrategy
 from fitplug.families.chain.strategy.chains import ChainStrategy
 from fitplug.families.chain.strategy.pairs import ChainPairStrategy
 from fitplug.families.chain.strategy.persons import ChainPersonStrategy
@@ -58,6 +61,7 @@ from fitplug.families.tree.strategy.trees import PersonTreeStrategy, TreePairStr
 
 _TABLE: dict[type[Structure], Family] = {
     ChainStructure: Family(ChainStrategy, ChainCertifier()),
+    BinnedChainStructure: Family(BinnedChainStrategy, BinnedChainCertifier()),
     ChainPairStructure: Family(ChainPairStrategy, ChainPairCertifier()),
     ChainPersonStructure: Family(ChainPersonStrategy, ChainPersonCertifier()),
     MatrixStructure: Family(MatrixStrategy, MatrixCertifier()),

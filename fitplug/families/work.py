@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from fitplug.domain import get_shape
+from fitplug.domain import get_codec, get_shape, suggest_fewer_cells
+from fitplug.errors import WorkloadError
 from fitplug.families.base.subsets import pad_sets
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.tree.shape.blocks import TreeStructure
@@ -17,6 +18,33 @@ def estimate_work(matrices: MatrixStructure, part: float) -> float:
     """Estimate the operations per iteration over all blocks; of those over cells, count a part."""
     rows, ranks = count_rows(matrices), _bound_ranks(matrices)
     return float((ranks**2 * (ranks + rows + part * matrices.cells)).sum())
+
+
+MOST_DENSE_WORK = 2.5e11
+"""The most operations of an iteration where there is no other structure: about 4,000 cells that
+queries distinguish, for which the design takes ten minutes and 2 GB."""
+
+
+def check_work(matrices: MatrixStructure, part: float) -> MatrixStructure:
+    """Return matrices over all cells, or raise WorkloadError if their design would take hours."""
+    matrices.check_size()
+    if (work := estimate_work(matrices, part)) <= MOST_DENSE_WORK:
+        return matrices
+    domain, names = matrices.workload.domain, matrices.dense
+    name = max(names, key=lambda name: domain[name].size)
+    plain = ("prefix", "identity", "total", *get_codec(domain[name]).levels)
+    causes = [
+        f" and query {group.name!r} asks for {factor.kind!r} of it"
+        for group in matrices.workload.groups
+        for factor in group.factors
+        if factor.attribute == name and factor.kind not in plain
+    ]
+    raise WorkloadError(
+        f"{name} has {domain[name].size:,} cells{(causes or [''])[0]} so the design would take "
+        f"hours: {work:.1e} operations per iteration. The limit is {MOST_DENSE_WORK:.1e}. Ask only "
+        f"for prefixes, cells, totals and a few ranges of {name}, or only for levels of a "
+        f"Hierarchy; or use {suggest_fewer_cells(domain, names)}"
+    )
 
 
 def estimate_tree_work(structure: TreeStructure) -> float:

@@ -330,8 +330,13 @@ def _make_already_released(
             if covered_by is not None
             else f"rho = {format_up(ceil_float(request.rho))} more"
         )
+        aside = (
+            ", and add --replace (replace=True), which keeps the earlier folder under another name"
+            if place and place == request.folder and Path(place).exists()
+            else ""
+        )
         predicate = (
             f"already has a release of this plan, number {entry.id} from {entry.time[:19]}{where}. "
-            f"A second draw costs {cost}; request it with --again (again=True) or a new key."
+            f"A second draw costs {cost}; request it with --again (again=True) or a new key{aside}."
         )
     return AlreadyReleased(file.make_sentence(predicate), number=entry.id)

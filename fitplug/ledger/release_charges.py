@@ -189,7 +189,10 @@ def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> No
     if begun is None:
         why = "it was not begun in parts, so finish it as it was begun"
     elif seal is not None:
-        why = "its counts are different, because the data or the key file changed since"
+        why = (
+            "its counts differ, because the data, a choice of rows (where, weight, person) or the "
+            "key file changed"
+        )
     raise KeyTaken(
         file.make_sentence(
             f"has an unfinished release, number {retried.entry.id} from {retried.entry.time[:19]}: "

@@ -15,6 +15,7 @@ from fitplug.plan.summary import (
     describe_gap as describe_gap,
     describe_overstatement as describe_overstatement,
     describe_public_totals as describe_public_totals,
+    describe_weakness as describe_weakness,
     estimate_saving as estimate_saving,
     has_sums as has_sums,
     price_groups as price_groups,

@@ -92,11 +92,11 @@ def design(
             how near to the least each tier is. The privacy cost is the least either way. It has no
             effect with the solver "sm2", with a weight on the total error, in the product family,
             for trees, or over more than 4,096 cells.
-        max_iterations: The most iterations of each solve. Queries that share no cells are solved
+        max_iterations: The limit on iterations per solve. Queries that share no cells are solved
             separately.
         coverage: Whether releases also count, with noise, the rows that are in no table, by the
             attribute whose value is outside the domain; see `fitplug.Release.coverage`. These
-            counts cost nothing more, because no row is both in the tables and in none. It needs
+            counts cost nothing more, because a row is either in the tables or in none. It needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
             far. If it returns True, the best plan so far is returned. Its exceptions pass through.

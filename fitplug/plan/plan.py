@@ -7,6 +7,7 @@ from functools import cached_property
 from os import PathLike
 
 from fitplug.display import Figure, format_up
+from fitplug.errors import PlanError
 from fitplug.families import Mechanism, build_dense_covariance
 from fitplug.numeric import FloatArray, IntArray, guard_linear_algebra
 from fitplug.plan.plan_file import plan_digest, read_plan, write_plan
@@ -21,7 +22,7 @@ from fitplug.plan.summary import (
     plot_plan,
     summarise,
 )
-from fitplug.plan.verification import verify
+from fitplug.plan.verification import describe_failure, verify
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,8 @@ class Plan(PlanRecord):
         Their costs add up to the plan's rho, up to rounding.
 
         Returns:
-            One entry for each block of a plan whose attributes are all symmetric; one entry for
-            all answers of any other plan.
+            If all queries are by "identity" and "total", one entry for each set of attributes;
+            otherwise one entry for all answers.
 
         Example:
             >>> len(plan.mechanisms()) >= 1
@@ -150,8 +151,11 @@ class Plan(PlanRecord):
         Example:
             >>> plan.verify()
         """
-        with guard_linear_algebra():
-            verify(self)
+        try:
+            with guard_linear_algebra():
+                verify(self)
+        except PlanError as error:
+            raise PlanError(describe_failure(error)) from None
 
     def summary(self, delta: float = 1e-9) -> str:
         """Format the plan as a text table.

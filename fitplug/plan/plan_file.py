@@ -47,7 +47,7 @@ from fitplug.files import (
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import guard_linear_algebra
 from fitplug.plan.plan_record import PlanRecord, Proof
-from fitplug.plan.verification import verify_on_reading
+from fitplug.plan.verification import describe_failure, verify_on_reading
 from fitplug.workload import (
     Factor,
     QueryGroups,
@@ -63,6 +63,8 @@ AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 FORMAT = 1
 """The format of plan files."""
+
+_REPLACE = "Design the plan again, or get an unchanged copy of the file."
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
@@ -144,11 +146,9 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
         if plan_digest(plan) != digest:
             raise PlanError("it has unknown fields, or fitplug did not write it")
     except PlanError as error:
-        raise PlanError(
-            f"{path}: the check of this plan failed: {error}. Design the plan again."
-        ) from None
+        raise PlanError(f"{path}: {describe_failure(error)}") from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds
-        raise PlanError(f"{path}: the plan file is incomplete. Design the plan again.") from None
+        raise PlanError(f"{path}: the plan file is incomplete. {_REPLACE}") from None
     return plan, digest
 
 
@@ -303,13 +303,14 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:
         header, arrays, digest = read_with_digest(path)
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
-        raise PlanError(
-            f"{path}: this is not a plan file, or it is damaged. Design the plan again."
-        ) from None
+        raise PlanError(f"{path}: this is not a plan file, or it is damaged. {_REPLACE}") from None
     if known != FORMAT:
-        raise PlanError(f"{path}: plan format {known} is not {FORMAT}. Design the plan again.")
+        raise PlanError(
+            f"{path}: the plan has format {known}, but this fitplug reads format {FORMAT}. Design "
+            "the plan again, or use the version of fitplug that wrote it."
+        )
     if digest is None:
-        raise PlanError(f"{path}: the plan was edited after the design. Design it again.")
+        raise PlanError(f"{path}: the plan file was edited or damaged. {_REPLACE}")
     return header, arrays, digest
 
 

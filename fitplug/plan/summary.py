@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 
@@ -44,6 +45,10 @@ NEGLIGIBLE_GAP = 4e-4
 """Up to this gap, a plan's prices are used as the optimum's. It changes a saving by about 4e-4 of
 rho, which three digits do not show.
 """
+
+
+WEAK_EPSILON = 100
+"""Above this epsilon, which nobody would choose, a plan comes with a warning."""
 
 
 def price_groups(plan: PlanRecord) -> Mapping[str, float]:
@@ -133,6 +138,16 @@ def describe_cost(plan: PlanRecord, delta: float = SHOWN_DELTA) -> str:
     return f"{format_rho(plan.rho, plan.epsilon(delta), delta)}; {describe_gap(plan)}, proven"
 
 
+def describe_weakness(plan: PlanRecord, delta: float = SHOWN_DELTA) -> str:
+    """Warn of a plan whose cost protects nobody; empty if its epsilon is at most `WEAK_EPSILON`."""
+    if plan.epsilon(delta) <= WEAK_EPSILON:
+        return ""
+    return (
+        f"epsilon is above {WEAK_EPSILON}, so a release would protect nobody. std and moe are "
+        "numbers of rows or amounts, not shares. Give larger targets or a smaller budget."
+    )
+
+
 def describe_gap(plan: PlanRecord) -> str:
     """Say how near a plan is to the least that is possible."""
     over = "" if plan.objective.plain else f" {plan.objective}"
@@ -197,17 +212,19 @@ def summarise(plan: PlanRecord, delta: float) -> str:
         *([f"              {public}"] if (public := describe_public_totals(plan)) else []),
         f"privacy cost  {describe_cost(plan, delta)}",
     ]
+    if weakness := describe_weakness(plan, delta):
+        lines += wrap(
+            weakness, 88, initial_indent="warning       ", subsequent_indent="              "
+        )
     if plan.gap > plan.tolerance:
         lines.append(f"              {describe_status(plan)}")
     if overstated := describe_overstatement(plan):
         lines.append(f"              {overstated}")
     if causal := find_causal_attributes(plan):
         lines.append(f"periods       can be drawn period by period along {' or '.join(causal)}")
-    lines += [
-        f"structure     {plan.strategy.structure}",
-        f"strategy      {plan.strategy.size:,} integer queries; counts needed: "
-        + list_names([" x ".join(t) or "total" for t in plan.tables]),
-    ]
+    lines.append(
+        f"counts        {list_names([' x '.join(names) or 'total' for names in plan.tables])}"
+    )
     if plan.scale != 1.0:
         lines.append(
             f"targets       all variances scaled by {format_up(plan.scale)} to fit the budget"
@@ -279,6 +296,8 @@ def describe_groups(plan: PlanRecord) -> list[GroupRow]:
 def format_plan_html(plan: PlanRecord, digest: str) -> str:
     """Format the cost of a plan, and the target and accuracy of each group, as HTML."""
     facts = [describe_cost(plan), f"unit of privacy: {plan.unit}"]
+    if weakness := describe_weakness(plan):
+        facts.append(f"warning: {weakness}")
     if plan.gap > plan.tolerance:
         facts.append(describe_status(plan))
     if overstated := describe_overstatement(plan):

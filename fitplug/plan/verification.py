@@ -38,6 +38,14 @@ QUICK_WORK = 2**31
 """The work that takes about a second: rows times cells, times the smaller of the two numbers."""
 
 
+def describe_failure(error: PlanError) -> str:
+    """Say what to do about a plan whose check failed, and which check it was."""
+    return (
+        "the plan fails its check, so it must not be used. Design it again, or get an unchanged "
+        f"copy of its file. The failed check: {str(error).rstrip('.')}."
+    )
+
+
 def check_form(plan: PlanRecord) -> None:
     """Check that every part has the shape, type and range that it must have.
 

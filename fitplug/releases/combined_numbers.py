@@ -117,7 +117,7 @@ class Ratio(EstimatedNumber):
 
 @dataclass(frozen=True, repr=False)
 class Approximation(EstimatedNumber):
-    """A formula of released answers, such as a difference of ratios, by the delta method.
+    """An estimate of a formula, such as a difference of ratios, with the delta method.
 
     The value and the standard deviation are nan if a denominator is too close to zero. The
     interval covers the exact value with approximately its confidence.
@@ -198,8 +198,8 @@ class Estimates:
         Args:
             confidence: The probability that an interval covers the exact answer.
             simultaneous: Whether all intervals cover their exact answers at once with at least this
-                probability, whatever the covariance. If not, each interval does so by itself. Both
-                are exact for sums and ratios, and approximate for formulas.
+                probability, whatever the covariance. If not, each interval does so by itself. The
+                intervals of sums and ratios are exact, and those of formulas approximate.
 
         Returns:
             The lower and the upper ends (k,). The ends of a ratio are as in `Ratio.interval`.

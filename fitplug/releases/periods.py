@@ -124,8 +124,8 @@ class PartialRelease(NoisyAnswers):
         """Raise WorkloadError if a combination used answers that are not known."""
         if np.isnan(values).any():
             raise WorkloadError(
-                f"the expression uses answers of {self.periods} periods that are not drawn yet; "
-                f"{self.drawn} of {self.period_count} are drawn"
+                f"the expression uses periods of {self.periods} that are not drawn yet; "
+                f"{self.drawn} of {self.period_count} are drawn. Use these only."
             )
 
     def _find_known(self, g: int) -> AnyArray:

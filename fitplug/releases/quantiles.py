@@ -363,7 +363,10 @@ def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
     for name in terms:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:
-            raise WorkloadError(f"{name!r} asks for a matrix of {attribute!r}, not for ranges")
+            raise WorkloadError(
+                f"the rows of {name!r} come from a matrix of {attribute!r}. Use a group that asks "
+                "for its values, prefixes or ranges."
+            )
         if factor.kind not in ("identity", "prefix", "all_ranges"):
             first, last = factor.intervals().T
             ends = np.intersect1d(ends, np.union1d(last, first - 1))

@@ -108,7 +108,9 @@ def _read_rings(geometry: Mapping[str, Any]) -> list[FloatArray]:
     try:
         return [np.asarray(ring, np.float64)[:, :2] for part in parts for ring in part]
     except (TypeError, ValueError, IndexError):
-        raise WorkloadError("the coordinates of a region are not rings of points") from None
+        raise WorkloadError(
+            "the coordinates of a region are not rings of points. Correct the GeoJSON file."
+        ) from None
 
 
 def draw_outlines(

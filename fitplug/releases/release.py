@@ -285,8 +285,9 @@ class Release(ReleaseTables):
 
         Args:
             totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};
-                for a group an array of its shape. 0 is a structural zero. The unit's public totals
-                are always kept. A large release keeps totals of nested regions or values.
+                for a group an array of its shape. 0 marks cells that no row can be in. The unit's
+                public totals are always kept. In large releases, totals of several regions or
+                values must nest.
 
         Returns:
             The tables, with this release as `.release`.
@@ -302,17 +303,17 @@ class Release(ReleaseTables):
         return make_display(self, "nonnegative", totals)
 
     def integers(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables of integers, otherwise as `nonnegative` does; all sums still agree.
+        """Make display tables as `nonnegative` does, but of integers. All sums still agree.
 
         Args:
-            totals: As in `nonnegative`, integers.
+            totals: Known integers, as in `nonnegative`.
 
         Returns:
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`. Or no rounding adds up to the totals, or there are
-                sums of measures.
+            WorkloadError: As for `nonnegative`. Also if no integers add up to the totals, or if
+                there are sums of measures.
 
         Example:
             >>> release.integers().estimates["sex x age"].shape

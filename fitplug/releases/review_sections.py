@@ -168,7 +168,7 @@ def _describe_domain(plan: Plan) -> str:
 def _describe_values(attribute: Attribute) -> str:
     """Describe the cells of an attribute in a few words."""
     if rule := get_codec(attribute).rule:
-        return f"a measure; a value {escape_cell(rule)}"
+        return f"a measure; {escape_cell(rule)}"
     spec = Domain({"a": attribute}).spec()["a"]
     kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
     other = attribute.other
@@ -286,7 +286,7 @@ def _describe_coverage(release: Release) -> str:
     ]
     return (
         f" Their numbers are released with noise of the same sigma, by attribute: "
-        f"{'; '.join(listed)}. They cost nothing more, because no row is both in the tables and in "
+        f"{'; '.join(listed)}. They cost nothing more, because a row is either in the tables or in "
         "none."
     )
 

@@ -48,8 +48,8 @@ def review(
         delta: The delta at which epsilon is reported.
         limited: The source of the limit on the rows per contributor: "declared" if every row
             was counted and nobody checked it, "enforced" if the count left out further rows. If
-            None, it is the release's own; a release of an OpenDP measurement has none. Give
-            "enforced" for a "declared" release if further rows were removed before the count.
+            None, the release states it; releases of OpenDP measurements do not. Give
+            "enforced" if you removed the further rows of each person before the count.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
         display: Whether display tables are published too.

@@ -105,6 +105,14 @@ def make_workloads() -> Mapping[str, Workload]:
                 queries({"M": "identity"}, std=3.0),
             ],
         ),
+        "bins": (
+            {"M": months, "X": Integers(0, 8)},
+            [
+                queries({"X": "prefix"}, std=3.0),
+                queries({"X": ranges([(0, 2), (3, 5), (6, 8), (4, 7)]), "M": "identity"}, std=3.0),
+                total(std=2.0),
+            ],
+        ),
         "nested": (
             {"M": numbers, "X": values},
             [
@@ -232,8 +240,8 @@ def check_family(
     Args:
         design: `design(workload, unit=unit)` returns a plan of the family, and raises an InputError
             for a workload or unit that the family does not support.
-        case: One of `list_family_cases()`; None for all, of which the family must support at least
-            one.
+        case: One of `list_family_cases()`. None checks all cases, of which the family must
+            support at least one.
         solves: Whether to compare with cvxpy, which takes up to a few seconds for each case.
 
     Raises:

@@ -61,8 +61,8 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
         unit: The unit of privacy.
 
     Yields:
-        For each difference, its cells, each with the rows that one neighbour has more than the
-        other there.
+        Each difference: its cells, and in each the number of rows of one neighbour minus that of
+        the other.
 
     Example:
         >>> next(iter(fitplug.testing.list_neighbours(workload, fp.ReplaceOne())))
@@ -127,8 +127,8 @@ def check_plan(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
     """Check every claim of a small plan about its mechanism.
 
     It compares the cost and the profile with all differences between neighbours, in exact integers.
-    It compares the number of rows that the plan can hold with the answers to that many rows, and
-    variances and targets with the estimates. `check_bound` checks the optimum.
+    It also checks that answers to as many rows as the plan allows do not overflow, and that the
+    estimates have the stated variances and meet the targets. `check_bound` checks the optimum.
 
     Args:
         plan: The plan, over at most a few hundred cells.

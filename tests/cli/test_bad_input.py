@@ -52,10 +52,11 @@ def refused(root: Path, *arguments: object, says: tuple[str, ...] = (), code: in
     before = tree(root)
     ran = fitplug(*arguments)
     assert ran.code == code, ran
-    assert ran.err.startswith("fitplug: "), ran.err
-    assert ran.err.count("\n") == 1, ran.err
-    assert ran.err.endswith("\n"), ran.err
-    message = ran.err.replace(str(root), "")
+    error = re.sub(r"^warning: epsilon is above 100.*\n", "", ran.err)
+    assert error.startswith("fitplug: "), ran.err
+    assert error.count("\n") == 1, ran.err
+    assert error.endswith("\n"), ran.err
+    message = error.replace(str(root), "")
     for fragment in says:
         assert fragment in message, message
     if code == 2:
@@ -638,7 +639,7 @@ PLAN_EDITS = {
 @pytest.mark.parametrize("change", PLAN_EDITS.values(), ids=PLAN_EDITS)
 def test_an_edited_plan(ready, change):
     edit(ready / "plan.npz", change)
-    refused(ready, *release(ready), says=("plan.npz", "edited", "Design it again"))
+    refused(ready, *release(ready), says=("plan.npz", "edited", "Design the plan again"))
     refused(
         ready,
         "count",

@@ -191,6 +191,7 @@ def test_a_second_draw_is_asked_for_and_the_first_is_kept(tmp_path):
     assert ran.code == 3
     assert re.search(r"A second draw costs rho = 0\.085\d+", ran.err)
     assert "--again" in ran.err
+    assert "--replace" in ran.err
     ran = fitplug("run", spec, "--again")
     assert ran.code == 2
     assert "already holds a release" in ran.err

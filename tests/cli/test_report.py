@@ -511,6 +511,16 @@ class TestCommand:
         record = json.loads(fitplug("report", "spec.toml", "--json", cwd=tmp_path).stdout)
         assert record["warnings"] == ([] if found else [warning])
 
+    def test_a_cost_that_protects_nobody_is_warned_of(self, tmp_path):
+        spec = re.sub(r"(std|moe) = [0-9.]+", r"\1 = 1e-4", SPEC)
+        (tmp_path / "spec.toml").write_text(spec)
+        (tmp_path / "people").mkdir()
+        done = fitplug("report", "spec.toml", cwd=tmp_path)
+        assert done.returncode == 0
+        assert "warning: epsilon is above 100, so a release would protect nobody." in done.stderr
+        record = json.loads(fitplug("report", "spec.toml", "--json", cwd=tmp_path).stdout)
+        assert any("protect nobody" in warning for warning in record["warnings"])
+
     @pytest.mark.slow
     def test_as_a_page(self, plan, tmp_path):
         done = fitplug("report", plan, "--output", tmp_path / "p.html", "--delta", "1e-6", cwd=".")

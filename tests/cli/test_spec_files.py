@@ -369,7 +369,7 @@ def test_an_attribute_may_have_another_name_than_its_column(tmp_path):
         f'BORN = {{ from = "Date of birth", {dates} }}',
         'UNUSED = { from = "No such column", integers = [0, 3] }',
     ]
-    text = SPEC.format(domain="\n".join(entries), target='std = 0.1\nBORN = "identity"')
+    text = SPEC.format(domain="\n".join(entries), target='std = 0.3\nBORN = "identity"')
     path = tmp_path / "spec.toml"
     path.write_text(text.replace("people.parquet", "people.csv"))
     assert fitplug("run", path) == (0, mock.ANY, "")

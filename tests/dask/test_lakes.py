@@ -108,6 +108,9 @@ def test_each_version_of_a_delta_table(delta: Path) -> None:
         assert_counts(table, table.to_pyarrow_table())
     refuses(fp.DeltaTable(delta, 6), "has no version 6.*The latest version is 5")
     refuses(fp.DeltaTable(delta.parent), "is not a Delta table")
+    file = next(delta.rglob("*.parquet"))
+    for lake in (fp.DeltaTable(file), fp.IcebergTable(file)):
+        refuses(lake, "is a file, but a table of this kind is a folder")
 
 
 def test_a_delta_table_from_its_checkpoint(delta: Path) -> None:

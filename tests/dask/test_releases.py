@@ -295,11 +295,11 @@ class TestResuming:
         cells[0, 0] += 1
         other = fp.Tables(DOMAIN, {("a", "b"): cells})
         before = len(audit.read())
-        with pytest.raises(fp.KeyTaken, match="the data or the key file"):
+        with pytest.raises(fp.KeyTaken, match="its counts differ, because the data"):
             release_source(PLAN, other, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
-        with pytest.raises(fp.KeyTaken, match="Finish that release"):
+        with pytest.raises(fp.KeyTaken, match="Name that folder, or use another key"):
             release_source(PLAN, TABLES, tmp_path / "elsewhere", ledger=ledger, key="a")
         assert len(audit.read()) == before
         assert ledger.spent == PLAN.rho

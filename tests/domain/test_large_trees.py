@@ -211,11 +211,11 @@ def test_packed_trees_by_hand():
         (pack(b={"leaves": None}), "an integer from 1"),
         (
             pack(b={"labels": [1, 2], "leaves": [1, 2]}),
-            "a level do not lie within the nodes of the level above",
+            "each node must lie within one node of the level above",
         ),
         (
             pack(b={"labels": [1], "leaves": [3]}),
-            "a level do not lie within the nodes of the level above",
+            "each node must lie within one node of the level above",
         ),
         (pack(c={"labels": "UlmRomUlm"}), "leaf 'Ulm' is listed twice"),
         ({"levels": ["a"], "nodes": [3]}, "be a list, or one text with the lengths of the labels"),

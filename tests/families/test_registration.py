@@ -18,6 +18,7 @@ from fitplug.families.base.family import FAMILIES
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.blocks.shape.moves import MoveStructure
 from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.chain.shape.bins import BinnedChainStructure
 from fitplug.families.chain.shape.chains import ChainPersonStructure, ChainStructure
 from fitplug.families.chain.shape.pairs import ChainPairStructure
 from fitplug.families.product.shape.products import (
@@ -37,6 +38,7 @@ def test_every_structure_is_registered_everywhere() -> None:
         ProductStructure,
         TreeStructure,
         ChainStructure,
+        BinnedChainStructure,
         ChainPersonStructure,
         PairStructure,
         PersonStructure,

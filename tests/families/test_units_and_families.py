@@ -11,6 +11,7 @@ import fitplug as fp
 from fitplug.families import analysis
 from fitplug.families.base import tree_shape
 from fitplug.families.blocks.shape import pairs
+from fitplug.families.chain.shape import bins
 from fitplug.testing import check_family, list_family_cases
 from fitplug.testing.families import UNITS, make_workloads
 
@@ -30,12 +31,14 @@ LIMITS = {
     "siblings": ((analysis, "MOST_CELLS", 8), (analysis, "MOST_SMALL_CELLS")),
     "tree": ((analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS"), (tree_shape, "LEAST_TREE")),
     "chain": ((analysis, "LEAST_CHAIN"), (analysis, "MOST_CELLS"), (pairs, "MOST_PAIR_CELLS")),
+    "bins": ((analysis, "LEAST_CHAIN"), (analysis, "MOST_AGAIN"), (bins, "MOST_CLASSES", 5)),
 }
 """Limits that are 1 here, or the number after them, so that small workloads have the structures of
 large ones."""
 
 FAMILIES = {
     "nested": "product",
+    "bins": "chain",
     "periods": "product",
     "two trees": "product",
     "three trees": "product",
@@ -53,6 +56,7 @@ ELSEWHERE = {
     **{("product", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
     **{("crossed trees", unit): "product" for unit in UNITS if "replaced" in unit},
     **{(name, "distinct"): "blocks" for name in ("chain", "periods")},
+    **{("bins", unit): "blocks" for unit in UNITS if "row" not in unit},
     **{("nested", unit): "blocks" for unit in UNITS if "once" in unit or unit == "distinct"},
 }
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""

@@ -33,7 +33,7 @@ PLAN = fp.design(WORKLOAD, tolerance=0.1)
 RECORDS = {"sex": ["f", "m", "m"], "pay": [10, 20, 120], "weight": [1.0, 0.5, 2.0]}
 RELEASE = fp.release(PLAN, fp.Tables.from_records(DOMAIN, RECORDS, PLAN.tables))
 COUNTS = fp.design(fp.Workload(DOMAIN, [fp.marginal("sex", std=3.0)]))
-NOT_COVERED = "no std, interval or certificate covers that change"
+NOT_COVERED = "no margin of error covers that change"
 
 
 def test_groups_and_rows_of_a_plan():
@@ -46,15 +46,15 @@ def test_groups_and_rows_of_a_plan():
 def test_the_rules_of_the_measures_that_are_used():
     pay, weight, rest = list_measure_rules(WORKLOAD)
     assert pay == (
-        "A value of the measure pay counts as 0 below 0 and as 100 above 100, and is rounded to "
-        "the nearest multiple of 10 from 0; rows without a value are left out of all counts."
+        "Measure pay: values below 0 count as 0, values above 100 as 100, and all are rounded to "
+        "steps of 10 from 0; rows without a value are in no table."
     )
     assert weight.endswith("rows without a value are counted and add nothing to sums.")
     assert "did not read them from the rows" in rest
     assert rest.endswith(f"{NOT_COVERED}.")
     assert list_measure_rules(COUNTS.workload) == ()
     assert "sums are in days since 1970-01-01" in get_codec(DOMAIN["day"]).rule
-    assert "multiple of 1 day from 2020-01-01" in get_codec(DOMAIN["day"]).rule
+    assert "steps of 1 day from 2020-01-01" in get_codec(DOMAIN["day"]).rule
     assert (
         get_codec(fp.Measure(datetime.date(2020, 1, 1), "2020-01-31", unit=15)).rule.count(
             "15 days"

@@ -175,9 +175,7 @@ def load_plan(spec: Spec, path: Path) -> Plan:
     try:
         plan.verify()
     except InputError as error:
-        raise InputError(
-            f"{path}: the check of this plan failed: {error}. Design the plan again."
-        ) from None
+        raise InputError(f"{path}: {error}") from None
     if plan.unit != spec.unit:
         raise InputError(
             f"{path}: the plan's unit of privacy ({plan.unit}) differs from {spec.path} "

@@ -89,7 +89,7 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute whose codes the --by file has, if no column has its name.",
+            help="Attribute to which the codes in the --by file belong, if no column has its name.",
         ),
     ] = None,
     leaf: Annotated[

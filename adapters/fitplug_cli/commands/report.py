@@ -12,7 +12,7 @@ from fitplug.counts import describe_source_rows
 from fitplug.display import format_up
 from fitplug.errors import InputError, OverBudget
 from fitplug.numeric import floor_written
-from fitplug.plan import Plan, Relaxation, relax
+from fitplug.plan import Plan, Relaxation, describe_weakness, relax
 from fitplug.privacy import check_delta
 from fitplug.releases import Limited
 from fitplug_cli.commands.budgets import find_budget_warning
@@ -103,6 +103,7 @@ def report(
     for warning in warnings:
         warn(warning)
     if as_json:
+        warnings += [text for text in (describe_weakness(plan, delta),) if text]
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if output is None:
         print_report(facts, full=full)

@@ -31,7 +31,7 @@ def truncation(
     ] = "total",
     of: Annotated[
         str | None,
-        typer.Option("--of", help="What to count in WHOLE, if not EXPRESSION."),
+        typer.Option("--of", help="Expression to use for WHOLE instead of EXPRESSION."),
     ] = None,
     confidence: ConfidenceOption = 0.95,
     quiet: QuietOption = False,

@@ -263,7 +263,7 @@ def _check_codes(codes: Sequence[Code], locate: Locate, shortest: Any = None) ->
         if code in seen:
             raise DomainError(
                 f"{locate(i)}: the code is listed twice. Give a codebook with one line per code, "
-                "not a data file."
+                "not a data file. In levels, the code comes last."
             )
         if isinstance(code, int) and abs(code) >= 2**62:
             _check_sizes(codes, locate)

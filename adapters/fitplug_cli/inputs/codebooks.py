@@ -135,7 +135,8 @@ def _read_csv(path: Path) -> Codebook:
         if needed not in file.names:
             raise DomainError(
                 f"{path}: the codebook has no column {needed!r}. Its first line must name the "
-                "columns attribute and value."
+                "columns attribute and value. To use a file about one attribute, give the "
+                "attribute's entry in the domain a column or levels."
             )
     codebook = Codebook()
     entries = codebook.entries

@@ -231,10 +231,7 @@ class Facts:
         """How the cells of measures are charged; empty without measures."""
         if not list_measure_rules(self.plan.workload):
             return ""
-        return (
-            "A row's value counts partly at each bound of its measure, so no value costs more "
-            "than a bound does."
-        )
+        return "Of all values of a measure, one of the two bounds costs the most privacy."
 
     @property
     def price_note(self) -> str:

@@ -19,6 +19,7 @@ from fitplug.plan import (
     describe_cost,
     describe_overstatement,
     describe_public_totals,
+    describe_weakness,
     has_sums,
 )
 from fitplug.releases import (
@@ -52,6 +53,8 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         delta: The delta at which epsilon is shown.
         full: Whether to also print how rho adds up and which counts are needed.
     """
+    if weakness := describe_weakness(plan, delta):
+        warn(weakness)
     if plan.gap > plan.tolerance:
         warn(plan.status)
     facts = [("privacy cost", describe_cost(plan, delta)), ("unit", str(plan.unit))]
@@ -87,7 +90,7 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
     if not rows:
         return
     table = Table(
-        "not counted: outside",
+        "outside the domain of",
         *(Column(name, justify="right") for name in ("rows", "moe", "share of all", "moe")),
         title=f"coverage: intervals at {100 * confidence:g}%",
         title_justify="left",
@@ -157,7 +160,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         ("rows", rows),
         ("rows counted", preview.rows_are),
         ("tasks", f"{preview.tasks:,} on {preview.threads:,} threads"),
-        ("cells", f"{preview.cells:,} counted jointly"),
+        ("cells", f"{preview.cells:,} in the tables to count"),
         ("memory", f"about {preview.memory / 2**30:.1f} GiB"),
     )
     if public := describe_public_totals(plan):

@@ -134,7 +134,7 @@ class Series:
                 closed, the counts are needed and not given, or a file is damaged.
             TablesError: The tables do not match the plan.
             LedgerError: The ledger cannot be read or written.
-            SamplerError: OpenDP's sampler does not draw the noise that privacy is proven for.
+            SamplerError: OpenDP's sampler fails its test.
             FitplugError: A file cannot be written. The same call then finishes the period.
         """
         index = self._find_period(period)

@@ -25,6 +25,7 @@ from fitplug_dask.sources.source_files import (
     SourceFile,
     StoredColumn,
     TableEntry,
+    check_is_lake,
     pack_rows,
     spell_value,
 )
@@ -55,6 +56,7 @@ def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[S
     """
     if isinstance(table, DeltaTable):
         root = str(table.path)
+        check_is_lake(root, "delta")
         opened = _open(root, table.version, options)
     else:
         root, opened = table.table_uri, table

@@ -25,6 +25,7 @@ from fitplug_dask.sources.source_files import (
     SourceFile,
     StoredColumn,
     TableEntry,
+    check_is_lake,
     pack_rows,
     spell_value,
 )
@@ -113,6 +114,7 @@ def _find_metadata(given: str, options: Options | None) -> str:
     """Return the path of the metadata file."""
     if given.endswith(".json"):
         return given
+    check_is_lake(given, "iceberg")
     folder = f"{given.rstrip('/')}/metadata"
     hint = ""
     try:

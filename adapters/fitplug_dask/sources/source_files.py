@@ -23,6 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fitplug.errors import DataError
+from fitplug.files import is_url
+
 
 class Format(Enum):
     """How the rows of a file are stored; the value is the name of the format in messages."""
@@ -93,6 +96,20 @@ _NAME_IT = {
 def describe_lake(kind: str) -> str:
     """Explain why a lakehouse table is not read as a folder of files, with advice."""
     return f"{kind}, whose files may also hold deleted or replaced rows. {_NAME_IT[kind]}"
+
+
+def check_is_lake(path: str, kind: str) -> None:
+    """Raise DataError if the path of a lakehouse table is one local file.
+
+    Args:
+        path: The path or URL.
+        kind: "delta" or "iceberg", as in a spec.
+    """
+    if not is_url(path) and Path(path).is_file():
+        raise DataError(
+            f"{path} is a file, but a table of this kind is a folder. Remove table = {kind!r} "
+            f"(in Python, {kind.title()}Table) to count the file itself."
+        )
 
 
 def find_local_lake(folder: str | Path, names: Collection[str]) -> str | None:

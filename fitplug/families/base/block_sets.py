@@ -203,7 +203,8 @@ class BlockSetIntegers(IntegerStrategy[S]):
         start = 0
         for block_set in self.block_sets:
             for i, subset in enumerate(self.structure.subsets.list_attributes(block_set.blocks)):
-                rows = (self.attribute_matrices[a].rows for a in subset)
+                block = int(block_set.blocks[i])
+                rows = (self.find_matrix(a, block).rows for a in subset)
                 shape = (*rows, block_set.basis.size)
                 yield block_set, i, shape, start
                 start += math.prod(shape)

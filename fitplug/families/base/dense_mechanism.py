@@ -45,7 +45,7 @@ def build_dense_covariance(
     if workload.cell_count * strategy.size > _MAX_ENTRIES:
         raise WorkloadError(
             f"the covariance of {strategy.size} answers over {workload.cell_count} cells is too "
-            "large to write out; Release.estimate gives the std of any combination without it"
+            "large to write out. Use Release.estimate, which gives the std of any combination."
         )
     covariances, bases = [], []
     for block, dense_basis, dense_covariance in strategy.list_covariances(noise_std):
@@ -160,8 +160,8 @@ def _check_size(strategy: IntegerStrategy[Structure], cells: int) -> None:
     entries = max([*(width * cells for _, width in strategy.widths), *squares])
     if entries > MOST_ENTRIES:
         raise WorkloadError(
-            f"the strategy's largest matrix has {entries:,} entries. The limit is "
-            f"{MOST_ENTRIES:,}. Release fewer cells."
+            f"the mechanism's largest matrix has {entries:,} entries. The limit is "
+            f"{MOST_ENTRIES:,}. Use fewer attributes per table, or attributes with fewer cells."
         )
 
 

@@ -19,8 +19,8 @@ S = TypeVar("S", bound=Structure)
 _LARGEST_RATIO = 256.0
 """The largest precision of sums over all periods relative to independent periods."""
 
-_MIXTURES = np.linspace(0.0, 1.0, 33)
-"""The shares of persons with equal records that are tried."""
+_SEARCHES = 2
+"""The number of searches for each share of a kind of persons."""
 
 
 def choose_ratio(periods: Periods, measure_cost: Callable[[float], float]) -> float:
@@ -39,6 +39,24 @@ def choose_ratio(periods: Periods, measure_cost: Callable[[float], float]) -> fl
 def choose_kinds(
     certifier: PeriodCertifier[S], structure: S, objective: Objective, duals: Duals
 ) -> Duals:
-    """Add the weights of the two kinds of persons with the largest bound to those of one period."""
-    mixed = [duals._replace(p=np.append(duals.p, [s, 1 - s])) for s in _MIXTURES.tolist()]
-    return max(mixed, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one))
+    """Add the weights of the kinds of persons with the largest bound to those of one period."""
+
+    def mix(equal: float, fewer: float) -> Duals:
+        kinds = [equal, (1 - equal) * (1 - fewer), (1 - equal) * fewer]
+        return duals._replace(p=np.append(duals.p, kinds))
+
+    def search(mix_with: Callable[[float], Duals]) -> float:
+        found = minimize_scalar(
+            lambda x: -certifier.lower_cost(structure, objective, 1.0, mix_with(float(x))),
+            bounds=(0.0, 1.0),
+            method="bounded",
+            options={"xatol": 0.01},
+        )
+        return float(found.x)
+
+    equal, fewer = 0.0, 0.5
+    for _ in range(_SEARCHES):
+        equal = search(lambda x: mix(x, fewer))  # noqa: B023
+        fewer = search(lambda x: mix(equal, x))  # noqa: B023
+    ends = [mix(x, y) for x in (0.0, equal, 1.0) for y in (0.0, fewer, 1.0)]
+    return max(ends, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one))

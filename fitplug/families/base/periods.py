@@ -5,10 +5,11 @@ times what the costliest record costs, and a sum over all periods has n times th
 period. So the best such strategy is that of a workload without the period attribute m, whose groups
 that sum over m have targets divided by n. In the structure of the whole workload, blocks A and A +
 m then have proportional matrices. Where k < n, sums over the periods may also be measured more
-precisely, by one ratio for all blocks.
+precisely, by one ratio for all blocks. A person with a record in most periods hardly changes the
+differences between their total numbers of records, so these are measured more precisely.
 
-Persons of two kinds prove a lower bound: those whose records are equal but for the period, and
-those whose records are independent (docs/theory/persons.md, "Equal periods").
+Persons of three kinds prove a lower bound: those whose records are equal but for the period, and
+those with k and with k - 1 independent records (docs/theory/persons.md, "Equal periods").
 """
 
 from __future__ import annotations
@@ -122,14 +123,21 @@ class Periods:
                     above[block], above[partner] = k * max(k * s + (n - k) * e, n * e), 0
         return above, equal
 
-    def reduce(self, workload: Workload, ratio: float = 1.0) -> Workload:
+    def reduce(
+        self, workload: Workload, ratio: float = 1.0, total: float | None = None
+    ) -> Workload:
         """Reduce a workload to one period.
 
         Args:
             workload: The workload.
             ratio: As in `choose_multiples`.
+            total: The target variance of one more group, the total of the period.
         """
         groups = [self._reduce_group(group, ratio) for group in workload.groups]
+        if total is not None:
+            variances = np.asarray(total)
+            target = read_target(variance=variances)
+            groups.append(QueryGroup("the period's total", (), target, variances))
         return make_bound_workload(workload.domain, groups)
 
     def _reduce_group(self, group: QueryGroup, ratio: float) -> QueryGroup:
@@ -177,15 +185,16 @@ class PeriodStructure(Structure):
     def remedy(self) -> str:
         return (
             "noise is independent between the cells of "
-            f"{self.periods.name}, which is not exactly the optimum; for it, use fewer cells"
+            f"{self.periods.name} except for totals, which is not exactly the optimum; for it, use "
+            "fewer cells"
         )
 
 
 class PeriodCertifier(Certifier[S]):
     """The bound of persons with at most one record in each period, from that of one period.
 
-    The weights are those of the reduced structure; p ends with the weights of the two kinds of
-    persons: records that are equal but for the period, and records that are independent.
+    The weights are those of the reduced structure; p ends with the weights of the three kinds of
+    persons: k records that are equal but for the period, k independent ones, and k - 1 of these.
     """
 
     @abstractmethod
@@ -193,42 +202,54 @@ class PeriodCertifier(Certifier[S]):
         """Multiply the weights q of each group by a number, shape (groups,)."""
 
     @abstractmethod
-    def upper_mean(self, structure: S, scale: float, duals: Duals) -> float:
-        """Bound |diag(q / c)^1/2 W p| / (sum p (sum q)^1/2) from above, rounding aside."""
+    def lower_period(self, structure: S, scale: float, duals: Duals, mean: float) -> float:
+        """Bound the cost of one period for differences of the moment D + (mean - 1) p p'.
+
+        Args:
+            structure: The structure of one period.
+            scale: The factor on all targets.
+            duals: The weights, with D = diag(p) if p is scaled to the sum 1.
+            mean: The variance of the total, relative to independent cells.
+        """
 
     def count_duals(self, structure: S) -> tuple[int, int]:
         assert isinstance(structure, PeriodStructure)
         p, q = super().count_duals(structure.reduced)  # type: ignore[safe-super]
-        return p + 2, q
+        return p + 3, q
 
     def share_weight(self, structure: S, duals: Duals) -> FloatArray:
         assert isinstance(structure, PeriodStructure)
-        return super().share_weight(structure.reduced, duals._replace(p=duals.p[:-2]))
+        return super().share_weight(structure.reduced, duals._replace(p=duals.p[:-3]))
 
     def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         assert isinstance(structure, PeriodStructure)
         reduced, periods = structure.reduced, structure.periods
         k, n = periods.most, periods.n
-        equal, apart = scale_weights("of kinds", duals.p[-2:], 2).tolist()
-        duals = duals._replace(p=duals.p[:-2])
+        kinds = scale_weights("of kinds", duals.p[-3:], 3)
+        duals = duals._replace(p=duals.p[:-3])
         counting = periods.find_counting(structure.workload)
         shares = super().share_weight(reduced, duals)
-        counted = float(shares[counting].sum())
 
-        def bound(times: FloatArray) -> float:
+        def bound(times: FloatArray, mean: float) -> float:
             """Bound the norm of one period for multiples of the groups' weights."""
             one = self.multiply_groups(reduced, duals, times)
-            lower = super(PeriodCertifier, self).lower_cost  # type: ignore[safe-super]
-            return math.sqrt(float((shares * times).sum())) * lower(reduced, objective, scale, one)
+            mass = math.sqrt(float((shares * times).sum()))
+            return mass * self.lower_period(reduced, scale, one, mean)
 
-        # The moments of the mean over the periods, and of each of n - 1 contrasts, as in (N16).
-        total = math.sqrt((equal * k * k + apart * k) / n) * bound(np.where(counting, 1 / n, 1.0))
-        within = (equal * (k - k * k / n) + apart * (k - k / n)) / (n - 1)
-        if within > 0 and counted > 0:
-            times = counting.astype(np.float64)
-            lost = min(1.0, apart * (k * (k - 1) / n) / (n - 1) / within * (1 + _ROUNDING))
-            one = self.multiply_groups(reduced, duals, times)
-            mean = math.sqrt(counted) * self.upper_mean(reduced, scale, one) * (1 + _ROUNDING)
-            norm = bound(times) * (1 - _ROUNDING) - (1 - math.sqrt(1 - lost)) * mean
-            total += (n - 1) * math.sqrt(within / n) * max(0.0, norm)
-        return total / math.sqrt(equal + apart) * (1 - _ROUNDING)
+        # As in (N18): records, pairs of records that are equal but for the period, and independent
+        # pairs. Without records in all periods the contrasts of totals have a positive moment.
+        counts = np.array([k, k, k - 1])
+        records, alike = float(kinds @ counts), float(kinds[0]) * k * (k - 1)
+        apart = float(kinds[1:] @ (counts * (counts - 1))[1:])
+        missing = float(kinds @ (counts * (n - counts)))
+        at_mean = records + alike
+        if not at_mean > 0:
+            return 0.0
+        total = math.sqrt(at_mean / n) * bound(
+            np.where(counting, 1 / n, 1.0), (at_mean + apart) / at_mean
+        )
+        within = float(kinds[0]) * k * (n - k) + float(kinds[1:] @ counts[1:]) * (n - 1)
+        if within > 0 and missing > 0 and counting.any():
+            norm = bound(counting.astype(np.float64), missing / within)
+            total += math.sqrt((n - 1) * within) / n * norm
+        return total / math.sqrt(float(kinds.sum())) * (1 - _ROUNDING)

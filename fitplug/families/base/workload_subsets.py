@@ -60,7 +60,7 @@ def find_workload_subsets(
     pairs = int((2**counts).sum())
     if pairs > MAX_PAIRS:
         raise WorkloadError(
-            f"the tables have {pairs:,} margins together. The limit is {MAX_PAIRS:,}. "
+            f"the tables have {pairs:,} sets of attributes together. The limit is {MAX_PAIRS:,}. "
             "Use fewer tables, or tables of fewer attributes."
         )
     sets = pad_sets(counts, used)

@@ -10,6 +10,8 @@ import fitplug as fp
 from fitplug.errors import TablesError, WorkloadError
 from fitplug.families import PART, Output, Slab, analysis
 from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.chain.shape import bins
+from fitplug.families.chain.shape.bins import BinnedChainStructure
 from tests.helpers.parts import check_parts
 from tests.helpers.plans import (
     all_marginals,
@@ -36,6 +38,25 @@ def chain():
         patch.setattr(analysis, "MOST_CELLS", 0)
         patch.setattr(analysis, "LEAST_CHAIN", 1)
         return fp.design(fp.Workload(domain, groups), tolerance=0.1)
+
+
+def binned_chain():
+    pairs = [(at, at + 4) for at in range(0, 40, 5)]
+    groups = [
+        fp.queries({"x": "prefix"}, variance=4.0),
+        fp.queries({"x": fp.ranges(pairs), "s": "identity", "t": "identity"}, variance=4.0),
+        fp.queries({"t": "identity"}, variance=1.0),
+    ]
+    domain = fp.Domain(
+        {"s": [str(i) for i in range(15)], "x": fp.Integers(0, 39), "t": ["a", "b", "c"]}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analysis, "MOST_AGAIN", 0)
+        patch.setattr(analysis, "LEAST_CHAIN", 1)
+        patch.setattr(bins, "MOST_CLASSES", 9)
+        plan = fp.design(fp.Workload(domain, groups), tolerance=0.1)
+    assert type(plan.strategy.structure) is BinnedChainStructure
+    return plan
 
 
 def mixed():
@@ -106,6 +127,7 @@ PLANS = {
     "product, larger": larger_product,
     "two trees": two_trees_plan,
     "a chain": chain,
+    "a chain with bins": binned_chain,
     "pairs": replaced,
     "pairs within s": lambda: replaced("s"),
     "pairs within age and sex": lambda: replaced("age", "sex"),

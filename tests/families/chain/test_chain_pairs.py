@@ -98,39 +98,53 @@ def test_estimates_and_variances_where_the_total_is_public(case: tuple[int, int,
 
 
 def draw_weights(n: int, seed: int) -> np.ndarray:
-    """Weights of several orders of magnitude, some of them zero."""
+    """Weights of several orders of magnitude, some of them zero, and of pairs on a side."""
     rng = np.random.default_rng(seed)
-    drawn = 10.0 ** (seed % 4 * rng.normal(size=(2, n))) * (rng.random((2, n)) < 0.8)
-    drawn[0, 0] = drawn[1, -1] = 1.0
-    return drawn.ravel()
+    drawn = 10.0 ** (seed % 4 * rng.normal(size=n)) * (rng.random(n) < 0.8)
+    drawn[0] = drawn[-1] = 1.0
+    is_first = np.arange(n) < rng.integers(1, n)
+    same = (0.0, 0.1, 0.7)[seed % 3]
+    return np.concatenate([drawn * is_first, drawn * ~is_first, [3 * same, 3 * (1 - same)]])
+
+
+def list_pairs(p: np.ndarray) -> list[tuple[int, int, float]]:
+    """The weights of the pairs of cells i <= j."""
+    a, b = p[:-2].reshape(2, -1)
+    a, b, (same, across) = a / a.sum(), b / b.sum(), p[-2:] / p[-2:].sum()
+    pairs = itertools.combinations_with_replacement(range(len(a)), 2)
+    return [
+        (i, j, (same * (a[i] * a[j] + b[i] * b[j]) + across * a[i] * b[j]) / (1 + (i == j)))
+        for i, j in pairs
+    ]
 
 
 def compute_norm(workload: fp.Workload, kept: bool, p: np.ndarray, q: np.ndarray) -> float:
     """The nuclear norm of the queries on the differences, one after another, over the masses.
 
-    The pairs of cells i < j of x have the weights alpha_i beta_j, divided evenly among all pairs
-    of values of s, or of equal values.
+    The attribute of the fewest values changes, and others get any value; or all are kept.
     """
-    alpha, beta = p.reshape(2, -1)
-    n, states = len(alpha), workload.domain["s"].size if "s" in workload.attributes else 1
-    P = np.zeros((states, n, states, n))
-    for i, j in itertools.combinations(range(n), 2):
-        for s, t in itertools.product(range(states), repeat=2):
-            if kept and s != t:
-                continue
-            weight = alpha[i] * beta[j] / (states if kept else states**2)
-            P[s, i, s, i] += weight
-            P[t, j, t, j] += weight
-            P[s, i, t, j] -= weight
-            P[t, j, s, i] -= weight
     names = workload.attributes
-    assert names in (("s", "x"), ("x",))
+    assert names[-1] == "x"
+    sizes = [workload.domain[name].size for name in names]
+    others = list(itertools.product(*map(range, sizes[:-1])))
+    changed = int(np.argmin(sizes[:-1])) if others != [()] else None
+    P = np.zeros((len(others), sizes[-1]) * 2)
+    for i, j, weight in list_pairs(p):
+        for s, t in itertools.product(range(len(others)), repeat=2):
+            if s != t if kept else changed is not None and others[s][changed] == others[t][changed]:
+                continue
+            pairs = len(others) * (1 if kept or changed is None else 1 - 1 / sizes[changed])
+            share = weight / (pairs if kept else pairs * len(others))
+            P[s, i, s, i] += share
+            P[t, j, t, j] += share
+            P[s, i, t, j] -= share
+            P[t, j, s, i] -= share
     rows = np.concatenate([build_rows(workload, g, names) for g in workload.groups])
     targets = np.concatenate([g.variances.ravel() for g in workload.groups])
-    P = P.reshape(states * n, states * n)
+    P = P.reshape(len(others) * sizes[-1], -1)
     root = np.linalg.cholesky(P + 1e-13 * P.trace() * np.eye(len(P)))
     values = np.linalg.svd(np.sqrt(q / targets)[:, None] * rows @ root, compute_uv=False)
-    mass = sum(alpha[i] * beta[j] for i, j in itertools.combinations(range(n), 2))
+    mass = sum(weight for _, _, weight in list_pairs(p))
     return float(values.sum() / np.sqrt(mass * q.sum()))
 
 
@@ -139,8 +153,19 @@ BOUNDS = {
     "two": (ask_chain(2, PREFIX), REPLACED),
     "within": (ask_chain(7, BY_STATE, PREFIX, s=["a", "b", "c"]), WITHIN),
     "moved": (ask_chain(7, BY_STATE, PREFIX, s=["a", "b", "c"]), REPLACED),
+    "moved between two": (ask_chain(23, BY_STATE, PREFIX, s=["a", "b"]), REPLACED),
     "moved, by state alone": (
         ask_chain(5, BY_STATE, fp.queries({"s": "identity"}, variance=3.0), s=["a", "b"]),
+        REPLACED,
+    ),
+    "two moved": (
+        ask_chain(
+            5,
+            BY_STATE,
+            fp.queries({"r": "identity", "s": "identity", "x": "prefix"}, variance=3.0),
+            r=["a", "b", "c"],
+            s=["a", "b"],
+        ),
         REPLACED,
     ),
 }
@@ -159,28 +184,45 @@ def test_the_bound_is_the_norm_of_all_differences(name: str, seed: int) -> None:
     spread = np.concatenate([by_group[group.name].ravel() for group in workload.groups])
     exact = compute_norm(workload, unit == WITHIN, p, spread)
     found = certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME))
-    assert exact * (1 - 1e-3) <= found <= exact * (1 + 1e-6)
+    # Pairs of a side with more than half of the weight are bounded with less of their effect.
+    slack = 0.05 if p[-2] > p[-1] and "moved" in name else 2e-3
+    assert exact * (1 - slack) <= found <= exact * (1 + 1e-6)
 
 
-def test_prefixes_have_the_covariance_of_a_walk_in_rational_arithmetic() -> None:
+def test_weights_that_overlap_are_refused() -> None:
+    structure = analyse_chain(*BOUNDS["alone"])
+    p = np.ones(structure.differences)
+    with pytest.raises(ValueError, match="overlap"):
+        certify_bound(structure, Objective(), 1.0, Duals(p, np.ones(structure.rows), NO_FRAME))
+
+
+@pytest.mark.parametrize("same", [Fraction(0), Fraction(1, 5)])
+def test_prefixes_have_the_covariance_of_a_walk_in_rational_arithmetic(same: Fraction) -> None:
     rng = np.random.default_rng(3)
-    alpha, beta = ([Fraction(int(x), 8) for x in rng.integers(0, 9, 8)] for _ in range(2))
-    n = len(alpha)
-    L = np.zeros((n, n), dtype=object)
-    for i, j in itertools.combinations(range(n), 2):
-        weight = alpha[i] * beta[j]
-        L[[i, j], [i, j]] += weight
-        L[[i, j], [j, i]] -= weight
+    n, split = 8, 3
+    c = [Fraction(int(x), 8) for x in rng.integers(1, 9, n)]
+    sides = [sum(c[:split]), sum(c[split:])]
+    c = [x / sides[i >= split] for i, x in enumerate(c)]
+    d = np.array([x if i < split else -x for i, x in enumerate(c)], dtype=object)
+    M = np.zeros((n, n), dtype=object)
+    for i, j in itertools.product(range(n), repeat=2):
+        M[i, j] = c[i] * c[j] * (same if (i < split) == (j < split) else 1 - same)
     W = np.tril(np.ones((n, n), dtype=object))
-    U, V = np.cumsum(alpha), sum(beta) - np.cumsum(beta)
-    walk = [[U[min(i, j)] * V[max(i, j)] for j in range(n)] for i in range(n)]
-    assert (np.array(walk, dtype=object) == W @ L @ W.T).all()
-    weights = PairWeights.sum_up(np.array([*alpha, *beta], dtype=np.float64))
-    for j in range(n - 1):
-        before = U[j - 1] / V[j - 1] if j and V[j - 1] else 0
-        assert weights.steps[j] == pytest.approx(float(U[j] / V[j] - before) if V[j] else 0.0)
-    assert weights.mass == pytest.approx(float(L.trace() / 2))
-    assert weights.cells == pytest.approx(L.diagonal().astype(np.float64))
+    weights = PairWeights.split(
+        *(np.where((np.arange(n) < split) == side, np.array(c, dtype=float), 0) for side in (1, 0)),
+        float(same),
+    )
+    for ratio in (Fraction(1), Fraction(0), Fraction(-1, 2), Fraction(-1)):
+        P = np.diag(np.array(c, dtype=object)) - ratio * M
+        if ratio < 1:
+            P = P - ratio * (1 - 2 * same) / 2 * np.outer(d, d)
+        steps, V = weights.find_walk(float(ratio))
+        k = len(V)
+        U = np.cumsum(steps) * V
+        walk = [[U[min(i, j)] * V[max(i, j)] for j in range(k)] for i in range(k)]
+        exact = (W @ P @ W.T).astype(np.float64)
+        assert np.abs(exact[k:]).max(initial=0) < 1e-12
+        assert np.array(walk) == pytest.approx(exact[:k, :k], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["alone", "within", "moved"])
@@ -190,14 +232,16 @@ def test_the_mean_costs_are_the_derivatives(name: str) -> None:
     assert isinstance(structure, ChainPairStructure)
     n, rng = structure.n, np.random.default_rng(4)
     p, q = rng.uniform(0.5, 1, 2 * n), rng.uniform(0.5, 1, structure.rows)
-    dual = _evaluate(structure, PairWeights.sum_up(p), q)
+
+    def sum_up(p: np.ndarray) -> PairWeights:
+        return PairWeights.sum_up(*p.reshape(2, -1))
 
     def compute_square(p: np.ndarray, q: np.ndarray) -> float:
-        weights = PairWeights.sum_up(p)
-        return _evaluate(structure, weights, q).value ** 2 * weights.mass
+        weights = sum_up(p)
+        return _evaluate(structure, weights, q, 0.0).value ** 2 * (weights.alpha @ weights.V)
 
-    V, before = PairWeights.sum_up(p).V, PairWeights.sum_up(p).before
-    for k, count in enumerate([*V[:-1], 0, *before]):
+    dual, found = _evaluate(structure, sum_up(p), q, 0.0), sum_up(p)
+    for k, count in enumerate([*found.V[:-1], 0, 0, *found.U[:-1]]):
         if count == 0:
             continue
         step = 1e-4 * np.eye(2 * n)[k]
@@ -206,7 +250,7 @@ def test_the_mean_costs_are_the_derivatives(name: str) -> None:
     for k in range(0, structure.rows, 3):
         step = 1e-4 * np.eye(structure.rows)[k]
         slope = (compute_square(p, q + step) - compute_square(p, q - step)) / 2e-4
-        mass = PairWeights.sum_up(p).mass
+        mass = found.alpha @ found.V
         assert dual.ratios[k] * dual.value == pytest.approx(slope / mass, rel=2e-3, abs=1e-9)
 
 
@@ -217,7 +261,7 @@ PLANS = {
     "tight": (ask_chain(80, fp.queries({"x": "prefix"}, variance=TIGHT)), REPLACED, 0.03),
     "within": (ask_chain(80, BY_STATE, PREFIX, s=STATES), WITHIN, 0.03),
     "moved": (ask_chain(80, BY_STATE, PREFIX, s=STATES), REPLACED, 0.03),
-    "moved between two": (ask_chain(80, BY_STATE, PREFIX, s=["a", "b"]), REPLACED, 0.09),
+    "moved between two": (ask_chain(80, BY_STATE, PREFIX, s=["a", "b"]), REPLACED, 0.03),
 }
 
 
@@ -254,7 +298,7 @@ def plan() -> fp.Plan:
 def test_a_plan_is_saved_loaded_and_proven(plan: fp.Plan, tmp_path) -> None:
     assert isinstance(plan.strategy.structure, ChainPairStructure)
     assert plan.gap < 0.05
-    assert "300 cells of x in a chain" in plan.summary()
+    assert "300 cells of x in a chain" in str(plan.strategy.structure)
     plan.verify()
     plan.save(tmp_path / "plan.npz")
     again = fp.Plan.load(tmp_path / "plan.npz")

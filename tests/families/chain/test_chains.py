@@ -88,7 +88,7 @@ def test_a_long_attribute_gets_a_certified_plan(plan: fp.Plan, tmp_path) -> None
     again = fp.Plan.load(path)
     assert again.digest == plan.digest
     again.verify()
-    assert "600 cells of x in a chain" in plan.summary()
+    assert "600 cells of x in a chain" in str(plan.strategy.structure)
     assert plan.tables == (("x",),)
     assert plan.profile().max() == pytest.approx(plan.privacy_cost**2)
 
@@ -172,9 +172,6 @@ def test_which_workloads_are_chains() -> None:
     pairs = itertools.combinations(["x", "s", "t", "u", "v"], 2)
     tables = [fp.marginal(*pair, variance=1.0) for pair in pairs]
     assert choose(PREFIX, *tables, n=1000, **{key: ["a", "b"] for key in "stuv"}) is ChainStructure
-    # Windows are neither prefixes nor cells.
-    windows = fp.queries({"x": fp.ranges([(k, k + 9) for k in range(4900)])}, variance=1.0)
-    assert choose(PREFIX, windows) is MatrixStructure
     # Two ordered attributes are no chain.
     other = fp.queries({"y": "prefix"}, variance=1.0)
     with pytest.raises(WorkloadError, match="too many cells of y, x"):
@@ -184,3 +181,18 @@ def test_which_workloads_are_chains() -> None:
 def test_what_is_too_long_is_refused() -> None:
     with pytest.raises(WorkloadError, match="limits are 2,097,152 cells"):
         analyse_structure(ask_chain(3 * 10**6, PREFIX))
+
+
+@pytest.mark.slow
+def test_targets_that_differ_at_random_cost_little_more_than_the_bound() -> None:
+    stds = np.random.default_rng(3).lognormal(2, 0.8, 8000)
+    plan = fp.design(ask_chain(8000, fp.queries({"x": "prefix"}, std=stds)))
+    assert (1 + plan.gap) ** 0.5 < 1.01
+
+
+def test_what_only_a_matrix_of_many_cells_could_answer_is_refused() -> None:
+    domain = fp.Domain({"x": fp.Integers(0, 9_999)})
+    windows = fp.queries({"x": fp.ranges([(i, i + 19) for i in range(9_981)])}, std=3.0)
+    message = "x has 10,000 cells and query 'x ranges' asks for 'ranges' of it.* hours.* coarser"
+    with pytest.raises(fp.WorkloadError, match=message):
+        analyse_structure(fp.Workload(domain, [windows]))

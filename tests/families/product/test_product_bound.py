@@ -192,6 +192,24 @@ def test_whole_frames_are_exact_and_never_above(name, seed):
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("mean", [1e-3, 0.5, 3.0, 30.0])
+@pytest.mark.parametrize("t", [1, 2, 50])
+def test_the_total_may_have_any_variance(name, mean, t):
+    layout = LAYOUTS[name]
+    weights = random(layout, 11, min(t, most(layout)))
+    X, mass = product_matrix(layout, weights)
+    u = np.ones(1, dtype=LONG)
+    for p, symmetric, n in zip(weights.p, layout.symmetric, layout.sizes, strict=True):
+        u = np.kron(u, np.full(n, n**-0.5) if symmetric else np.sqrt(p / p.sum()))
+    changed = X + (np.sqrt(LONG(mean)) - 1) * np.outer(X @ u, u)
+    norm = singular_values(changed).sum() / np.sqrt(mass)
+    found = pinched.lower_product_cost(layout, weights, mean)
+    assert found <= norm * (1 + 1e-9)
+    if t == 50:
+        assert found >= norm * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("tilt", [0.1, 1.0])
 def test_pinched_norms_are_below(name, tilt):
     layout = LAYOUTS[name]

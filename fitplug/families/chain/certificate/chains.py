@@ -56,11 +56,14 @@ class ChainSums(NamedTuple):
         cells: The sum of y for each cell, shape (n,).
         slopes: The sum of (1 - t y_i / p_i) / p_i for each cell, shape (n,); its limit where p_i is
             0.
+        shared: The sum of t cov(x_i, total) / p_i for each cell, shape (n,), if the total is
+            observed.
     """
 
     prefixes: FloatArray
     cells: FloatArray
     slopes: FloatArray
+    shared: FloatArray
 
 
 def sweep_chain(
@@ -68,6 +71,7 @@ def sweep_chain(
     prefix_weights: FloatArray,
     cell_weights: FloatArray,
     quadrature: ResolventQuadrature,
+    total: float = 0.0,
 ) -> ChainSums:
     """Sum the posterior variances of a chain's prefixes and cells over poles.
 
@@ -76,6 +80,8 @@ def sweep_chain(
         prefix_weights: w, shape (n,), at least 0.
         cell_weights: c, shape (n,), at least 0.
         quadrature: The poles.
+        total: At each pole t the total is observed with t times this precision, more than -1 / sum
+            p. The slopes are those of no such observation.
 
     Returns:
         The sums, whose relative errors `upper_sweep_error(n)` bounds.
@@ -84,12 +90,11 @@ def sweep_chain(
     length, segments = _divide_chain(n)
     # Cells beyond the end have no weight and change nothing.
     weights_p, w, c = (_arrange(x, length, segments) for x in (p, prefix_weights, cell_weights))
-    total = np.zeros((3, length, segments))
+    sums = np.zeros((4, length, segments))
     for at in range(0, len(quadrature.poles), _POLES):
         poles, weights = (x[at : at + _POLES] for x in quadrature)
-        total += _sweep_segments(weights_p, w, c, poles[:, None], weights)
-    prefixes, cells, slopes = (x.T.ravel()[:n] for x in total)
-    return ChainSums(prefixes, cells, slopes)
+        sums += _sweep_segments(weights_p, w, c, poles[:, None], weights, total)
+    return ChainSums(*(x.T.ravel()[:n] for x in sums))
 
 
 def upper_sweep_error(n: int) -> float:
@@ -116,7 +121,7 @@ def _arrange(x: FloatArray, length: int, segments: int) -> FloatArray:
 
 
 def _sweep_segments(
-    p: FloatArray, w: FloatArray, c: FloatArray, t: FloatArray, weights: FloatArray
+    p: FloatArray, w: FloatArray, c: FloatArray, t: FloatArray, weights: FloatArray, total: float
 ) -> FloatArray:
     """Sum over some poles t (k, 1); see `ChainSums`.
 
@@ -126,12 +131,62 @@ def _sweep_segments(
         c: Weights of the single cells, likewise.
         t: The poles, shape (k, 1).
         weights: The poles' weights, shape (k,).
+        total: As in `sweep_chain`.
 
     Returns:
-        The three sums, shape (3, length, segments).
+        The four sums, shape (4, length, segments).
     """
     length, segments = p.shape
     shape = (len(t), segments)
+    f, g, k = _fold_cells(p, w, c, t)
+    # What observations within a segment leave of the covariance with its last prefix.
+    reach = np.ones(shape)
+    F, information = _join_segments(f, g, k, max(total, 0.0) * t)
+    filtered = np.empty((length + 1, *shape))
+    filtered[0] = F
+    for i, (p_i, w_i, c_i) in enumerate(zip(p, w, c, strict=True)):
+        P = filtered[i] + p_i / (t + c_i * p_i)
+        filtered[i + 1] = P / (1 + w_i * P)
+        reach *= filtered[i] / np.maximum(P, _TINY)
+    # The covariance of each segment's last prefix with the total, from the total's variance.
+    last = filtered[length, :, -1:]
+    last = last / (1 + last * max(total, 0.0) * t)
+    shared = np.ones(shape)
+    shared[:, :-1] = np.cumprod(reach[:, :0:-1], axis=1)[:, ::-1]
+    shared *= last
+    further = max(-total, 0.0) * t
+    further = weights * (further / (1 - further * last))[:, 0]
+    sums = np.zeros((4, length, segments))
+    for i in range(length - 1, -1, -1):
+        before, after = filtered[i], filtered[i + 1]
+        step = p[i] / (t + c[i] * p[i])
+        sums[0, i] = weights @ (after / (1 + after * information))
+        if total != 0:
+            P = np.maximum(before + step, _TINY)
+            sums[0, i] += further @ np.square(shared)
+            of_cells = further @ np.square(shared * step / P)
+            sums[3, i] = weights @ (t * shared / (t + c[i] * p[i]) / P)
+            shared = shared * (before / P)
+        J = information + w[i]
+        known = 1 + (step + before) * J
+        shrunk = (1 + before * J) / known
+        sums[1, i] = weights @ (step * shrunk)
+        if total != 0:
+            sums[1, i] += of_cells
+        # Without cancellation, 1 - t y / p = (p c + t a J / known) / (t + p c).
+        sums[2, i] = weights @ ((c[i] + t / (t + c[i] * p[i]) * J / known) / (t + c[i] * p[i]))
+        information = J / (1 + step * J)
+    return sums
+
+
+def _fold_cells(
+    p: FloatArray, w: FloatArray, c: FloatArray, t: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Compute f, g and k of each segment and pole, shape (poles, segments) each.
+
+    The arguments are those of `_sweep_segments`.
+    """
+    shape = (len(t), p.shape[1])
     f, g, k = np.zeros(shape), np.ones(shape), np.zeros(shape)
     for p_i, w_i, c_i in zip(p, w, c, strict=True):
         f += p_i / (t + c_i * p_i)
@@ -139,30 +194,40 @@ def _sweep_segments(
         f *= d
         k += w_i * g * d
         g *= d * d
-    F, information = _join_segments(f, g, k)
-    filtered = np.empty((length + 1, *shape))
-    filtered[0] = F
-    for i, (p_i, w_i, c_i) in enumerate(zip(p, w, c, strict=True)):
-        P = filtered[i] + p_i / (t + c_i * p_i)
-        filtered[i + 1] = P / (1 + w_i * P)
-    sums = np.empty((3, length, segments))
-    for i in range(length - 1, -1, -1):
-        before, after = filtered[i], filtered[i + 1]
-        step = p[i] / (t + c[i] * p[i])
-        sums[0, i] = weights @ (after / (1 + after * information))
-        J = information + w[i]
-        known = 1 + (step + before) * J
-        shrunk = (1 + before * J) / known
-        sums[1, i] = weights @ (step * shrunk)
-        # Without cancellation, 1 - t y / p = (p c + t a J / known) / (t + p c).
-        sums[2, i] = weights @ ((c[i] + t / (t + c[i] * p[i]) * J / known) / (t + c[i] * p[i]))
-        information = J / (1 + step * J)
-    return sums
+    return f, g, k
 
 
-def _join_segments(f: FloatArray, g: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Find F at the start of each segment and I at its end, shape (poles, segments) each."""
+def fold_chain(
+    p: FloatArray, prefix_weights: FloatArray, poles: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Compute f, g and k of a whole chain without single cells, shape (poles,) each.
+
+    `upper_sweep_error` bounds the relative errors of f and k, and the error of g^1/2.
+    """
+    a, w, c = (_arrange(x, *_divide_chain(len(p))) for x in (p, prefix_weights, 0 * p))
+    f, g, k = (x.T for x in _fold_cells(a, w, c, poles[:, None]))
+    F, information, slope = f[0], k[0], g[0]
+    for next_f, next_g, next_k in zip(f[1:], g[1:], k[1:], strict=True):
+        known = 1 + next_k * F
+        information = information + slope * next_k / known
+        slope = slope * next_g / known**2
+        F = next_f + next_g * F / known
+    return F, slope, information
+
+
+def _join_segments(
+    f: FloatArray, g: FloatArray, k: FloatArray, last: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Find F at the start of each segment and I at its end, shape (poles, segments) each.
+
+    Args:
+        f: For each pole and segment; see the module's docstring.
+        g: Likewise.
+        k: Likewise.
+        last: I at the end of the chain, shape (poles, 1).
+    """
     F, information = np.zeros_like(f), np.zeros_like(f)
+    information[:, -1:] = last
     for i in range(f.shape[1] - 1):
         before = F[:, i]
         F[:, i + 1] = f[:, i] + g[:, i] * before / (1 + k[:, i] * before)
@@ -176,6 +241,16 @@ _NEGLIGIBLE = 1e-100
 """Weights below this share of the largest count as zero, which only lowers a bound. Then all
 numbers of a sweep stay within the range of floats."""
 
+_TINY = 1e-300
+
+_LEAST_MEAN = 1e-9
+
+_ROUNDING = 1e-10
+"""More than the relative rounding of the sum of p."""
+
+_LARGEST_DECAY = 3000
+"""More than twice the logarithm of the ratio of two floats; see docs/theory/persons.md."""
+
 
 class ChainCertifier(Certifier[ChainStructure]):
     """The certificate of `ChainStructure`, for the plain objective."""
@@ -188,15 +263,31 @@ class ChainCertifier(Certifier[ChainStructure]):
     def lower_cost(
         self, structure: ChainStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        p = scale_weights("p", duals.p, structure.n)
-        q = scale_weights("q", duals.q, structure.rows)
-        row_weights = q / (scale * structure.targets)
-        total = 0.0
-        for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
-            prefixes, cells = structure.gather_weights(block, row_weights)
-            total += math.sqrt(multiple) * lower_chain_trace(p, prefixes, cells)
-        total *= 1 - gamma(len(structure.blocks) + structure.rows + 16)
-        return divide_by_mass(total, p, q)
+        return lower_cost_with_mean(structure, scale, duals, 1.0)
+
+
+def lower_cost_with_mean(
+    structure: ChainStructure, scale: float, duals: Duals, mean: float
+) -> float:
+    """Bound the cost from below for differences of the moment D + (mean - 1) p p'.
+
+    Args:
+        structure: The structure.
+        scale: The factor on all targets.
+        duals: The weights, with D = diag(p) if p is scaled to the sum 1.
+        mean: The variance of the total, relative to independent cells.
+    """
+    p = scale_weights("p", duals.p, structure.n)
+    q = scale_weights("q", duals.q, structure.rows)
+    row_weights = q / (scale * structure.targets)
+    total = 0.0
+    for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):
+        prefixes, cells = structure.gather_weights(block, row_weights)
+        # In blocks of other attributes, whose cells have equal weights, p p' is zero.
+        bound = lower_chain_trace(p, prefixes, cells, mean if block == 0 else 1.0)
+        total += math.sqrt(multiple) * bound
+    total *= 1 - gamma(len(structure.blocks) + structure.rows + 16)
+    return divide_by_mass(total, p, q)
 
 
 class ChainPersonCertifier(PeriodCertifier[ChainStructure], ChainCertifier):
@@ -205,37 +296,44 @@ class ChainPersonCertifier(PeriodCertifier[ChainStructure], ChainCertifier):
     def multiply_groups(self, structure: ChainStructure, duals: Duals, times: FloatArray) -> Duals:
         return duals._replace(q=duals.q * np.repeat(times, structure.row_counts))
 
-    def upper_mean(self, structure: ChainStructure, scale: float, duals: Duals) -> float:
-        # In the block of the chain alone, the other attributes have equal weights.
-        p = duals.p / duals.p.sum()
-        prefixes, cells = structure.gather_weights(0, duals.q / (scale * structure.targets))
-        square = float(prefixes @ np.cumsum(p) ** 2 + cells @ p**2)
-        return math.sqrt(square / float(duals.q.sum()))
+    def lower_period(
+        self, structure: ChainStructure, scale: float, duals: Duals, mean: float
+    ) -> float:
+        return lower_cost_with_mean(structure, scale, duals, mean)
 
 
-def lower_chain_trace(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> float:
+def lower_chain_trace(
+    p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray, mean: float = 1.0
+) -> float:
     """Bound tr N^1/2 of a chain from below, rounding included.
 
     Args:
         p: Weights of the cells, shape (n,), at most 1.
         prefix_weights: Weights of the prefixes, shape (n,).
         cell_weights: Weights of the single cells, shape (n,).
+        mean: P is D + (mean - 1) p p' / sum p; at least `_LEAST_MEAN`, or the bound is 0.
 
     Returns:
         The bound; 0 if all weights are zero.
     """
     largest = float(max(prefix_weights.max(), cell_weights.max()))
-    if not largest > 0:
+    if not largest > 0 or not mean >= _LEAST_MEAN:
         return 0.0
     w, c = prefix_weights / largest, cell_weights / largest
     p, w, c = (np.where(x < _NEGLIGIBLE, 0.0, x) for x in (p, w, c))
     trace = compute_chain_trace(p, w, c)
     if not trace > 0:
         return 0.0
-    sums = sweep_chain(p, w, c, place_poles(trace, len(p)))
+    # P^-1 = D^-1 + observed 1 1'. Less of the norm is proven if more is observed.
+    observed = 0.0
+    if mean != 1:
+        observed = (1 / mean - 1 + _ROUNDING * (1 / mean + 1)) / float(p.sum())
+    sums = sweep_chain(p, w, c, place_poles(trace * max(mean, 1.0), len(p)), observed)
     total = float((w * sums.prefixes + c * sums.cells).sum())
     # Roundings of the sums over poles and cells, and of the division by the largest weight.
     error = upper_sweep_error(len(p)) + gamma(len(p) + 256)
+    if mean > 1:
+        error *= _LARGEST_DECAY + 4 * mean
     return total * math.sqrt(largest) * (1 - error)
 
 

@@ -93,7 +93,7 @@ class Walks(NamedTuple):
 
     Attributes:
         variances: y times the weight of the pole, shape (n + 1, poles); 0 before the first cell.
-        decays: log (r_0 ... r_(j-1)), shape (n + 1, poles), descending along each walk.
+        decays: log (r_0 ... r_(j-1)), shape (n + 1, poles).
     """
 
     variances: FloatArray
@@ -102,18 +102,23 @@ class Walks(NamedTuple):
     def compute_increments(self, edges: IntArray) -> FloatArray:
         """Compute the covariance of the counts between ascending edges, (edges - 1, edges - 1)."""
         y, log = self.variances[edges], self.decays[edges]
-        S = (np.exp(np.minimum(log[None] - log[:, None], 0.0)) * y[:, None]).sum(axis=2)
+        i, j = np.triu_indices(len(edges))
+        S = np.zeros((len(edges), len(edges)))
+        S[i, j] = (np.exp(log[j] - log[i]) * y[i]).sum(axis=1)
         S = np.triu(S) + np.triu(S, 1).T
         return np.diff(np.diff(S, axis=0), axis=1)
 
 
-def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray) -> Walks:
+def find_walks(
+    p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArray, total: float = 0.0
+) -> Walks:
     """Find the walks of the optimum for dual weights.
 
     Args:
         p: Weights of the cells, shape (n,), positive.
         prefix_weights: Weights of the prefixes, shape (n,).
         cell_weights: Weights of the single cells, shape (n,).
+        total: As in `sweep_chain`, at least 0.
     """
     n = len(p)
     trace = compute_chain_trace(p, prefix_weights, cell_weights)
@@ -124,7 +129,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     for j in range(n):
         before = F[j] + steps[j]
         F[j + 1] = before / (1 + w[j] * before)
-    after = np.zeros_like(t)
+    after = total * t
     for j in range(n - 1, -1, -1):
         # F is the variance given earlier observations, and `after` the information of later ones.
         F[j + 1] /= 1 + F[j + 1] * after
@@ -135,7 +140,7 @@ def find_walks(p: FloatArray, prefix_weights: FloatArray, cell_weights: FloatArr
     return Walks(F * (weights / np.sqrt(trace)), decays)
 
 
-_SUMS = 6
+SUMS = 8
 """K, the number of sums of a left half on which the right half's rows depend."""
 
 _LEAF = 24
@@ -159,6 +164,16 @@ def approximate_optimum(structure: ChainStructure, duals: Solution) -> list[Nest
         walks = find_walks(duals.p * multiple, prefixes, cells)
         triangles.append(build_nested(walks, prefixes, structure.n))
     return triangles
+
+
+def add_common_noise(walks: Walks, cells: FloatArray) -> Walks:
+    """Add the same noise to all cells, with positive factors (n,), as one more walk."""
+    prefixes = np.cumsum(cells)
+    logs = np.log(np.append(prefixes[0], prefixes))
+    return Walks(
+        np.column_stack([walks.variances, np.append(0.0, prefixes**2)]),
+        np.column_stack([walks.decays, logs]),
+    )
 
 
 class _Sums(NamedTuple):
@@ -194,12 +209,12 @@ def build_nested(walks: Walks, prefix_weights: FloatArray, cells: int) -> Nested
     b = -(-cells // 2**levels)
     masses = np.append(0.0, np.cumsum(prefix_weights))
     triangles = np.tile(np.eye(b), (2**levels, 1, 1))
-    sums, weights = np.zeros((2, levels, 2**levels * b // 2, _SUMS))
+    sums, weights = np.zeros((2, levels, 2**levels * b // 2, SUMS))
     of_levels = []
     for level in range(levels):
         level_sums = _find_sums(walks, masses, b << level)
         of_levels.append(level_sums)
-        sums[level, : level_sums.weights.size // _SUMS] = level_sums.weights.reshape(-1, _SUMS)
+        sums[level, : level_sums.weights.size // SUMS] = level_sums.weights.reshape(-1, SUMS)
     for leaf in range(-(-n // b)):
         start, stop = leaf * b, min((leaf + 1) * b, n)
         seen = [level for level in range(levels - 1, -1, -1) if leaf >> level & 1]
@@ -207,7 +222,7 @@ def build_nested(walks: Walks, prefix_weights: FloatArray, cells: int) -> Nested
         triangles[leaf, : stop - start, : stop - start] = triangle
         for i, level in enumerate(seen):
             at = (leaf >> (level + 1)) * (b << level) + start % (b << level)
-            weights[level, at : at + stop - start] = rows[:, i * _SUMS : (i + 1) * _SUMS]
+            weights[level, at : at + stop - start] = rows[:, i * SUMS : (i + 1) * SUMS]
     return NestedTriangles(triangles, sums, weights)
 
 
@@ -216,16 +231,16 @@ def _find_sums(walks: Walks, masses: FloatArray, half: int) -> _Sums:
     n = len(masses) - 1
     nodes = -(-(n - half) // (2 * half))
     first = 2 * half * np.arange(nodes)
-    V = np.zeros((nodes, half, _SUMS))
+    V = np.zeros((nodes, half, SUMS))
     for node, at in enumerate(first.tolist()):
         V[node] = _choose_sums(walks, masses, at, half)
     # The sums in terms of the prefixes before each cell of the half and at its end.
-    edge = np.zeros((nodes, 1, _SUMS))
+    edge = np.zeros((nodes, 1, SUMS))
     in_prefixes = np.concatenate([edge, V], axis=1) - np.concatenate([V, edge], axis=1)
     points = first[:, None] + np.arange(half + 1)
     log = walks.decays[first]
-    said = np.zeros((half + 1, nodes, _SUMS))
-    starts, ends = np.zeros((2, nodes, walks.decays.shape[1], _SUMS))
+    said = np.zeros((half + 1, nodes, SUMS))
+    starts, ends = np.zeros((2, nodes, walks.decays.shape[1], SUMS))
     for i in range(half + 1):
         y, now = walks.variances[points[:, i]], walks.decays[points[:, i]]
         coefficients = in_prefixes[:, i, None]
@@ -246,7 +261,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
     right = _mirror_bins(masses, middle, last)
     C = walks.compute_increments(np.concatenate([left, right[1:]]))
     k = len(left) - 1
-    weights = np.ones((half, _SUMS))
+    weights = np.ones((half, SUMS))
     weights[:, 1:] = 0
     if k == 1:
         return weights
@@ -260,7 +275,7 @@ def _choose_sums(walks: Walks, masses: FloatArray, first: int, half: int) -> Flo
     whitened = vectors[:, used] / np.sqrt(values[used])
     R = cholesky(rest[k:, k:] + _NEGLIGIBLE * np.eye(len(rest) - k), lower=True)
     said = solve_triangular(R, rest[k:, :k] @ whitened, lower=True)
-    directions = whitened @ svd(said, full_matrices=False)[2][: _SUMS - 1].T
+    directions = whitened @ svd(said, full_matrices=False)[2][: SUMS - 1].T
     directions /= sizes[:k, None]
     # Make each sum nearly independent of the count, so that few digits are lost.
     directions -= (total[:k] @ directions) / mass
@@ -324,7 +339,7 @@ def _predict(
         The coefficients of the sums, shape (cells, sums), and of the cells, shape (cells, cells).
     """
     leaf_cells = stop - start
-    k = _SUMS * len(seen)
+    k = SUMS * len(seen)
     C = np.zeros((k + leaf_cells, k + leaf_cells))
     C[k:, k:] = walks.compute_increments(np.arange(start, stop + 1))
     log = walks.decays[start : stop + 1]
@@ -336,13 +351,13 @@ def _predict(
         firsts.append(2 * half * node)
         ends.append(2 * half * node + half)
     for i, (earlier, node) in enumerate(mine):
-        at = slice(i * _SUMS, (i + 1) * _SUMS)
+        at = slice(i * SUMS, (i + 1) * SUMS)
         C[at, at] = earlier.covariance[node]
         end = walks.decays[ends[i]]
         for j in range(i + 1, len(mine)):
             later, other = mine[j]
             reached = earlier.ends[node] * np.exp(walks.decays[firsts[j]] - end)[:, None]
-            C[at, j * _SUMS : (j + 1) * _SUMS] = reached.T @ later.starts[other]
+            C[at, j * SUMS : (j + 1) * SUMS] = reached.T @ later.starts[other]
         C[at, k:] = np.diff(earlier.ends[node].T @ np.exp(log - end).T, axis=1)
     C = np.triu(C) + np.triu(C, 1).T
     scale = np.sqrt(np.diag(C))

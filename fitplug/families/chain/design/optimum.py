@@ -11,11 +11,13 @@ plan's gap.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from fitplug.errors import DesignError
+from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
@@ -29,10 +31,8 @@ from fitplug.families.base.family import (
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.period_design import choose_kinds, choose_ratio
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.chain.certificate.chains import ChainPersonCertifier
 from fitplug.families.chain.design.convolutions import (
     ChainNeeds,
     LevelWeights,
@@ -51,6 +51,7 @@ from fitplug.families.chain.strategy.nested_triangles import (
     keep_cells,
     upper_entry,
 )
+from fitplug.families.chain.strategy.period_chains import PeriodChain
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Options, Solution
 
@@ -145,10 +146,23 @@ def round_chain(
     return add_claim_margins(best, CHAIN_MARGIN)
 
 
+def gather_nested(structure: ChainStructure, blocks: Sequence[NestedTriangles]) -> AttributeMatrix:
+    """Gather the rounded nested triangles of all blocks, which have one shape."""
+    return NestedChain(
+        np.array([structure.n], dtype=np.int64),
+        np.stack([A.triangles for A in blocks]),
+        np.stack([A.sums for A in blocks]),
+        np.stack([A.weights for A in blocks]),
+        structure.grounded.astype(np.int64),
+    )
+
+
 def round_nested(
     structure: ChainStructure,
     matrices: Sequence[NestedTriangles],
     multiples: IntArray | None = None,
+    gather: Callable[[Any, Sequence[NestedTriangles]], AttributeMatrix] = gather_nested,
+    totals: FloatArray | None = None,
 ) -> IntegerStrategy[Structure]:
     """Round nested triangles to integers.
 
@@ -157,6 +171,8 @@ def round_nested(
         matrices: The nested triangles of each block, for the noise on the block; their sums are
             integers.
         multiples: The multiple of each block where there are periods, shape (b,).
+        gather: Makes the matrix of the chain from the integers of its blocks.
+        totals: The further row of the period attribute's block, shape (n,).
 
     Returns:
         A strategy with room for `LEAST_RECORDS` records.
@@ -174,32 +190,41 @@ def round_nested(
     multiples = np.ones(len(blocks), dtype=np.int64) if multiples is None else multiples
     factors, divisors = (np.append(x, 1.0)[blocks].prod(axis=1) for x in (entries, precisions))
     factors, divisors = factors * multiples, divisors**0.5
-    counts = [structure.n - is_grounded for is_grounded in structure.grounded.tolist()]
+    counts = structure.measured_cells
     matrices = [keep_cells(A, n) for A, n in zip(matrices, counts, strict=True)]
     largest = max(
         factor / divisor * upper_entry(A)
         for A, factor, divisor in zip(matrices, factors, divisors, strict=True)
     )
+    if totals is not None:
+        assert isinstance(structure, ChainPersonStructure)
+        partner = int(structure.periods.partners[0])
+        largest = max(largest, float(factors[partner] * totals.max()))
     scale = _ROUNDED_ROOM * SATURATION / LEAST_RECORDS / largest
     if scale * max(float(A.triangles.max()) for A in matrices) < _NEEDED:
         raise DesignError(_NO_ROOM)
-    triangles, sums, weights = [], [], []
+    rounded = []
     for A, divisor, n in zip(matrices, divisors, counts, strict=True):
         b = A.triangles.shape[1]
-        rounded = np.rint(A.triangles * (scale / divisor))
-        rows = rounded.reshape(A.cells, b)
+        triangles = np.rint(A.triangles * (scale / divisor))
+        rows = triangles.reshape(A.cells, b)
         at = np.arange(A.cells)
         rows[at, at % b] = np.where(at < n, np.maximum(rows[at, at % b], 1.0), 1.0)
-        triangles.append(rounded)
-        sums.append(A.sums)
-        weights.append(np.rint(A.weights * (scale / divisor)))
-    matrix = NestedChain(
-        np.array([structure.n], dtype=np.int64),
-        np.stack(triangles).astype(np.int64),
-        np.stack(sums).astype(np.int64),
-        np.stack(weights).astype(np.int64),
-        structure.grounded.astype(np.int64),
-    )
+        weights = np.rint(A.weights * (scale / divisor))
+        rounded.append(NestedTriangles(triangles, A.sums, weights).astype(np.int64))
+    matrix = gather(structure, rounded)
+    if totals is not None:
+        assert isinstance(matrix, NestedChain)
+        rows = np.zeros((len(blocks), structure.n), dtype=np.int64)
+        rows[partner] = np.rint(totals * scale)
+        matrix = PeriodChain(
+            matrix.cells,
+            matrix.triangles,
+            matrix.sums,
+            matrix.weights,
+            matrix.grounded,
+            totals=rows,
+        )
     basis = Basis("cells", np.zeros(1, dtype=np.int64), np.ones(1))
     block_set = BlockSet(np.arange(len(blocks), dtype=np.int64), basis, multiples[:, None, None])
     strategy = build_strategy(structure, place_chain(structure, matrix), (block_set,))
@@ -261,37 +286,6 @@ def design_chain(
         bound_margin=CHAIN_MARGIN,
         iterations=duals.iterations,
         ended="apart",
-    )
-
-
-def design_chain_persons(
-    structure: ChainPersonStructure, objective: Objective, options: Options, loss: float
-) -> Design:
-    """Find the strategy of a chain for one period, and measure each period by it.
-
-    The arguments are those of `fitplug.families.designs.find_design`.
-
-    Raises:
-        DesignError: If an integer strategy cannot be made or bounded.
-    """
-    periods = structure.periods
-
-    def find(ratio: float) -> tuple[float, ChainStructure, Solution]:
-        reduced = structure.reduce(ratio)
-        duals = ascend_chain_dual(reduced, options.max_iterations, _GAP)
-        return periods.price(ratio) * duals.lower**2, reduced, duals
-
-    ratio = choose_ratio(periods, lambda ratio: find(ratio)[0])
-    _, reduced, found = find(ratio)
-    matrices = approximate_optimum(reduced, found)
-    strategy = round_nested(
-        structure,
-        [matrices[block] for block in structure.reduced_blocks.tolist()],
-        periods.choose_multiples(ratio),
-    )
-    duals = choose_kinds(ChainPersonCertifier(), structure, objective, Duals(found.p, found.q))
-    return Design.in_one_tier(
-        strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"
     )
 
 

@@ -37,12 +37,17 @@ class ChainRows:
     """A query group's rows along a chain.
 
     Attributes:
-        is_prefix: Whether each row is a prefix or else a single cell, shape (r,).
+        first: The first cell of each row, shape (r,).
         cells: The last cell of each prefix, and each single cell, shape (r,).
     """
 
-    is_prefix: BoolArray
+    first: IntArray
     cells: IntArray
+
+    @property
+    def is_prefix(self) -> BoolArray:
+        """Whether each row is a prefix or else a single cell, shape (r,)."""
+        return self.first == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +135,7 @@ class ChainStructure(Structure):
             factor = self.find_factors(g)[self.chain_position]
             assert factor is not None
             first, last = factor.intervals().T
-            chain_rows.append(ChainRows(first == 0, last))
+            chain_rows.append(ChainRows(first, last))
         return tuple(chain_rows)
 
     def gather_weights(self, block: int, row_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -164,6 +169,11 @@ class ChainStructure(Structure):
         """Whether the totals of the chain are public in each noisy block, shape (blocks,)."""
         return np.zeros(len(self.noisy_blocks), dtype=bool)
 
+    @property
+    def measured_cells(self) -> list[int]:
+        """The number of cells that each noisy block measures."""
+        return [self.n - is_grounded for is_grounded in self.grounded.tolist()]
+
 
 MOST_PERSON_CELLS = 2**18
 """The most cells of all blocks of a chain together where persons have several records."""
@@ -186,15 +196,18 @@ class ChainPersonStructure(PeriodStructure, ChainStructure):
         super().check_size()
         if self.n * len(self.blocks) > MOST_PERSON_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} blocks. With once_per "
-                f"the limit is {MOST_PERSON_CELLS:,} in all blocks together. Use "
+                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} combinations with "
+                f"other attributes. With once_per the limit is {MOST_PERSON_CELLS:,} in all "
+                "combinations together. Use "
                 f"{suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
             )
 
 
-def is_chain(workload: Workload, name: str, *, takes_cells: bool = True) -> bool:
+def is_chain(
+    workload: Workload, name: str, *, takes_cells: bool = True, takes_ranges: bool = False
+) -> bool:
     """Tell whether queries use an attribute by prefixes, and else only by its total and, if it
-    `takes_cells`, by cells."""
+    `takes_cells`, by cells, or if it `takes_ranges`, by any listed ranges."""
     asks_prefix = False
     for group in workload.groups:
         for factor in group.factors:
@@ -208,9 +221,10 @@ def is_chain(workload: Workload, name: str, *, takes_cells: bool = True) -> bool
                 return False
             if factor.cells is not None:
                 first, last = factor.cells.T
-                if not ((first == 0) | (takes_cells & (first == last))).all():
+                is_prefix = first == 0
+                if not (takes_ranges | is_prefix | (takes_cells & (first == last))).all():
                     return False
-                asks_prefix |= bool((first < last).any())
+                asks_prefix |= bool((is_prefix & (first < last)).any())
             asks_prefix |= factor.kind == "prefix"
     return asks_prefix
 

@@ -40,7 +40,7 @@ class ChainPairStructure(ChainStructure):
 
     @property
     def differences(self) -> int:
-        return 2 * self.n
+        return 2 * self.n + 2
 
     @property
     def profile_size(self) -> int:
@@ -61,9 +61,22 @@ class ChainPairStructure(ChainStructure):
         return np.asarray(~np.isin(self.blocks[self.noisy_blocks], self.moved).any(axis=1))
 
     @property
-    def chains(self) -> list[tuple[int, bool]]:
-        """Each noisy block, and whether the totals of the chain are public in it."""
-        return list(zip(self.noisy_blocks.tolist(), self.grounded.tolist(), strict=True))
+    def chains(self) -> list[tuple[int, float]]:
+        """Each noisy block, and the ratio of its columns' products in the pairs with weights.
+
+        In these pairs, the moved attribute of the fewest values changes, and the others have any of
+        their values with equal weight. So the ratio is 1 where the total is public, -1 / (n_a - 1)
+        where a block has that attribute alone, and else 0.
+        """
+        sizes = {a: self.sizes[a] for a in self.moved.tolist() if self.sizes[a] > 1}
+        changed = min(sizes, key=lambda a: sizes[a], default=-1)
+        attributes = self.subsets.list_attributes(self.noisy_blocks)
+        ratios = []
+        for each in attributes:
+            moved = [a for a in each if a in sizes]
+            alone = -1 / (sizes[changed] - 1) if moved == [changed] else 0.0
+            ratios.append(alone if moved else 1.0)
+        return list(zip(self.noisy_blocks.tolist(), ratios, strict=True))
 
     def check_size(self) -> None:
         super().check_size()

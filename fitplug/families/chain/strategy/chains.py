@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.chain.shape.chains import ChainStructure
 from fitplug.families.chain.strategy.convolutions import ChainMatrix
+from fitplug.families.chain.strategy.largest_column import find_largest_column
 from fitplug.families.chain.strategy.nested_triangles import (
     NestedInverse,
     NestedTriangles,
@@ -135,7 +137,7 @@ class NestedChain(AttributeMatrix):
         return all(np.array_equal(array[block], array[other]) for array in arrays)
 
     def has_form(self, n: int) -> bool:
-        arrays = list(self.arrays_in_file.values())
+        arrays = [self.cells, self.triangles, self.sums, self.weights, self.grounded]
         if any(a.dtype != np.int64 for a in arrays) or self.cells.shape != (1,) or self.n != n:
             return False
         if self.triangles.ndim != 4 or self.sums.ndim != 4 or not self.triangles.size:
@@ -226,20 +228,20 @@ class NestedChain(AttributeMatrix):
         return self._multiply(values, axis, lambda x: multiply_nested(A, x))
 
     def invert(self, values: AnyArray, axis: int) -> FloatArray:
-        E = self._inverse.inverse
+        E = self.inverse.inverse
         x = self._multiply(values.astype(np.float64), axis, lambda x: multiply_nested(E, x))
         if self.measured < self.n:
             np.moveaxis(x, axis, 0)[-1] = -x.sum(axis=axis)
         return x
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        E = self._inverse.inverse
+        E = self.inverse.inverse
         return self._multiply(
             self._ground(values, axis), axis, lambda x: multiply_nested_transposed(E, x)
         )
 
     def upper_adjoint_error(self, values: FloatArray, axis: int) -> float:
-        A, E, levels = self._floats, self._inverse, len(self.sums[0])
+        A, E, levels = self.floats, self.inverse, len(self.sums[0])
 
         def upper_error(w: FloatArray) -> FloatArray:
             y = multiply_nested_transposed(E.inverse, w)
@@ -263,7 +265,7 @@ class NestedChain(AttributeMatrix):
         mu^2, the part of the total, is given as 0: the total is measured too, or public.
         """
         first, last = factor.intervals().T
-        is_prefix, stds = first == 0, self._inverse
+        is_prefix, stds = first == 0, self.inverse
         found = np.where(is_prefix, stds.prefix_stds[last], stds.cell_stds[last])
         if self.measured < self.n:
             others = stds.prefix_stds[self.n - 2]
@@ -286,37 +288,12 @@ class NestedChain(AttributeMatrix):
         return np.moveaxis(multiply(x)[: self.n].reshape(moved.shape), 0, axis)
 
     @property
-    def _floats(self) -> NestedTriangles:
+    def floats(self) -> NestedTriangles:
         return self.parts.astype(np.float64)
 
     @frozen_property
-    def _inverse(self) -> NestedInverse:
-        return invert_nested(self._floats)
-
-
-def find_largest_column(chains: Sequence[NestedChain], multiples: Sequence[int]) -> int:
-    """Find the largest sum over matrices of the squared norms of a cell's columns, exactly.
-
-    Floats pick the columns that may attain the largest square, and integers decide.
-
-    Args:
-        chains: The matrices.
-        multiples: The factor of each matrix's squares.
-    """
-    near, errors = np.zeros(chains[0].n), np.zeros(chains[0].n)
-    for chain, multiple in zip(chains, multiples, strict=True):
-        squares, of_squares = chain.column_squares
-        near += float(multiple) * squares
-        errors += float(multiple) * of_squares
-    errors += gamma(len(chains) + 8) * (near + errors)
-    candidates = np.flatnonzero(near + errors >= (near - errors).max()).tolist()
-    return max(
-        sum(
-            multiple * chain.square_column(i)
-            for chain, multiple in zip(chains, multiples, strict=True)
-        )
-        for i in candidates
-    )
+    def inverse(self) -> NestedInverse:
+        return invert_nested(self.floats)
 
 
 class ChainStrategy(BlockSetStrategy[ChainStructure]):
@@ -329,7 +306,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 
     @property
     def peaks_at_one_cell(self) -> bool:
-        return super().peaks_at_one_cell and not isinstance(self.chain_matrix, NestedChain)
+        return super().peaks_at_one_cell and isinstance(self.chain_matrix, ChainMatrix)
 
     def upper_record_variances(self) -> FloatArray:
         structure, subsets, matrix = self.structure, self.structure.subsets, self.chain_matrix
@@ -365,9 +342,10 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         matrix = self.chain_matrix
-        if not isinstance(matrix, NestedChain):
+        if isinstance(matrix, ChainMatrix):
             return super().compute_record_cost(claimed)
-        chains, multiples, entry = [], [], 1
+        multiples, entry = [], 1
+        chains: list[Any] = []
         for block, of_squares, of_entries in self.multiply_others():
             chains.append(matrix.of_block(block))
             multiples.append(of_squares)
@@ -390,9 +368,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
                 yield block, of_squares[i] * m * m, of_entries[i] * m
 
 
-def place_chain(
-    structure: ChainStructure, matrix: ChainMatrix | NestedChain
-) -> tuple[AttributeMatrix, ...]:
+def place_chain(structure: ChainStructure, matrix: AttributeMatrix) -> tuple[AttributeMatrix, ...]:
     """Combine the chain's matrix with the contrasts of the symmetric attributes."""
     matrices: list[AttributeMatrix] = [
         matrix if name == structure.chain else build_contrasts(n)

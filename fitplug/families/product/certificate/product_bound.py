@@ -230,12 +230,13 @@ class ScaledDuals:
         return min(scaled, np.finfo(float).max) if scaled > 1e-300 else 0.0
 
 
-def lower_product_cost(batched: BatchedGroups, duals: ProductDuals) -> float:
+def lower_product_cost(batched: BatchedGroups, duals: ProductDuals, mean: float = 1.0) -> float:
     """Certify a lower bound on the privacy cost of every mechanism.
 
     Args:
         batched: The groups.
         duals: The weights.
+        mean: The differences have the moment diag(p) + (mean - 1) p p' instead of diag(p).
 
     Returns:
         The bound, rounding included.
@@ -244,7 +245,7 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals) -> float:
         ValueError: If the weights do not fit these groups, or take too much work.
     """
     check_duals(batched, duals)
-    splits = plan_splits(batched, duals)
+    splits = plan_splits(batched, duals, has_mean=mean != 1)
     places = place_terms(batched, splits, duals.w > 0)
     if places is None:
         raise ValueError(
@@ -257,6 +258,11 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals) -> float:
             assert places.columns is not None
             lengths = here.spectrum.lower_lengths(places.columns)
             buffer, longest = places.multiply_columns(buffer, lengths), float(lengths.max())
+        elif mean != 1:
+            assert places.columns is not None
+            length = math.sqrt(mean)
+            lengths = np.where(places.columns.states == 0, length, 1.0)
+            buffer, longest = places.multiply_columns(buffer, lengths), max(1.0, length)
         total = places.lower_square_roots(buffer)
     except np.linalg.LinAlgError as error:
         raise ValueError(f"dual weights could not be evaluated: {error}") from None

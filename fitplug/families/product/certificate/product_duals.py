@@ -133,18 +133,21 @@ class Split:
         return max(len(self.spaces), 1) + self.classes[1]
 
 
-def plan_splits(batched: BatchedGroups, duals: ProductDuals) -> list[Split]:
+def plan_splits(
+    batched: BatchedGroups, duals: ProductDuals, *, has_mean: bool = False
+) -> list[Split]:
     """Plan the split of every attribute's columns.
 
     Args:
         batched: The groups.
         duals: The dual weights.
+        has_mean: Whether p^1/2 is apart in every attribute that a group uses.
 
     Returns:
         A split for each attribute.
     """
     splits, rests = [], duals.rests
-    columns = _count_frame_columns(batched, duals)
+    columns = _count_frame_columns(batched, duals, has_mean=has_mean)
     if duals.pairs is not None:
         # If a record moves along an attribute, the frame needs e and v.
         least = np.where(duals.pairs.moved, np.minimum(batched.widths, 2), 0)
@@ -161,10 +164,13 @@ def plan_splits(batched: BatchedGroups, duals: ProductDuals) -> list[Split]:
     return splits
 
 
-def _count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArray:
+def _count_frame_columns(
+    batched: BatchedGroups, duals: ProductDuals, *, has_mean: bool
+) -> IntArray:
     """Count the columns of every attribute's frame, shape (attributes,).
 
-    There are none if all groups of positive weight have the same factor, or all sum it out.
+    There are none if all groups of positive weight sum it out, or have the same factor and p^1/2
+    need not be apart.
     """
     used = [batch.factors[duals.w[batch.groups] > 0] for batch in batched.batches]
     count = np.zeros(len(batched.factors), dtype=np.int64)
@@ -173,5 +179,5 @@ def _count_frame_columns(batched: BatchedGroups, duals: ProductDuals) -> IntArra
     sizes = np.minimum(duals.t, batched.widths).astype(np.int64)
     needed = np.zeros(len(sizes), dtype=np.bool_)
     for factor, times in zip(batched.factors, count, strict=True):
-        needed[factor.attribute] |= 0 < times < groups
+        needed[factor.attribute] |= 0 < times < groups + has_mean
     return sizes * needed

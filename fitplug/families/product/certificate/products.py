@@ -72,26 +72,11 @@ class ProductPersonCertifier(PeriodCertifier[ProductStructure], ProductCertifier
     ) -> Duals:
         return duals._replace(q=np.append(duals.q[: len(times)] * times, duals.q[len(times) :]))
 
-    def upper_mean(self, structure: ProductStructure, scale: float, duals: Duals) -> float:
-        batched, weights = structure.batched, self.unpack(structure, duals)
-        squares = []
-        for distinct, y in zip(batched.factors, weights.y, strict=True):
-            p = weights.p[distinct.attribute]
-            is_symmetric = batched.symmetric[distinct.attribute]
-            n = batched.sizes[distinct.attribute]
-            answers = 1 / n if is_symmetric else distinct.factor.apply(p / p.sum(), 0)
-            squares.append(float((y / y.max() * np.square(answers)).sum()))
-        total = 0.0
-        shares = share_product_weight(batched, weights)
-        for batch in batched.batches:
-            costs = batch.targets
-            for axis, varies in zip(batch.factors.T, batch.varying, strict=True):
-                ys = [weights.y[f] / weights.y[f].max() for f in axis]
-                along = np.array(ys if varies else [[y.sum()] for y in ys])
-                costs = np.einsum("gi...,gi->g...", costs, along.reshape(costs.shape[:2]))
-            means = np.array([math.prod(squares[f] for f in row) for row in batch.factors.tolist()])
-            total += float(shares[batch.groups] @ (means / costs))
-        return math.sqrt(total / scale)
+    def lower_period(
+        self, structure: ProductStructure, scale: float, duals: Duals, mean: float
+    ) -> float:
+        bound = lower_product_cost(structure.batched, self.unpack(structure, duals), mean)
+        return bound / math.sqrt(scale) * (1 - 4 * UNIT_ROUNDOFF)
 
 
 def pack_duals(duals: ProductDuals) -> Duals:

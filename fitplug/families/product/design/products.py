@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize
 
 from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
@@ -26,6 +27,7 @@ from fitplug.families.base.family import (
     Duals,
     add_claim_margins,
     build_strategy,
+    evaluate_at_targets,
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
@@ -49,6 +51,7 @@ from fitplug.families.product.shape.products import (
     ProductPersonStructure,
     ProductStructure,
 )
+from fitplug.families.product.strategy.products import ProductPersonStrategy, gather_multiples
 from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import GapProgress, Options
@@ -227,14 +230,37 @@ def design_product_persons(
         WorkloadError: If too many queries have individual targets.
         DesignError: If an integer strategy cannot be made.
     """
-    member, duals = _find_with_duals(structure.reduced, options)
+    certifier = ProductPersonCertifier()
+    strategies, kinds, total = [], [], None
+    for _ in range(_TURNS if structure.periods.partners[0] >= 0 else 1):
+        member, duals = _find_with_duals(structure.reduce(total=total), options)
+        if total is not None:
+            duals = duals._replace(q=np.delete(duals.q, len(structure.workload.groups)))
+        strategies.append(_round_periods(structure, member, loss))
+        kinds.append(choose_kinds(certifier, structure, objective, duals))
+        total = _measure_total(strategies[-1])
     return Design.in_one_tier(
-        _round_periods(structure, member, loss),
-        choose_kinds(ProductPersonCertifier(), structure, objective, duals),
+        min(strategies, key=lambda one: evaluate_at_targets(one, objective)),
+        max(kinds, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one)),
         bound_margin=PRODUCT_BOUND_MARGIN,
         iterations=member.iterations,
         ended="stopped" if member.stopped else "apart",
     )
+
+
+_TURNS = 2
+"""The number of members: the target of each period's total is then what the last one has."""
+
+
+def _measure_total(strategy: IntegerStrategy[Structure]) -> float:
+    """Measure the variance of a period's total at the noise that just meets the targets."""
+    assert isinstance(strategy, ProductPersonStrategy)
+    structure = strategy.structure
+    n, partner = structure.periods.n, int(structure.partner_scales[0])
+    multiples = gather_multiples(structure.batched.scales, strategy.block_sets)
+    of_sum, of_contrasts = multiples[[0, partner]] ** -2.0
+    variance = of_sum / n**2 + of_contrasts * (1 - 1 / n) / float(build_contrasts(n).precision)
+    return variance / float((strategy.unit_variances / structure.targets).max())
 
 
 def _round_periods(
@@ -258,10 +284,47 @@ def _round_periods(
         matrices.append(matrix)
     scales = structure.batched.scales
     repeats = np.repeat(multiples, to_positions(np.diff(scales.starts)))
-    block_set = make_block_set(
-        scales, best.multiples[structure.reduced_scales] * repeats, structure.noisy_blocks
-    )
-    return add_claim_margins(build_strategy(structure, tuple(matrices), (block_set,)))
+    numbers = best.multiples[structure.reduced_scales] * repeats
+    block_set = make_block_set(scales, numbers, structure.noisy_blocks)
+    strategy = build_strategy(structure, tuple(matrices), (block_set,))
+    if periods.partners[0] >= 0:
+        numbers = _choose_totals(strategy, numbers, loss)
+        block_set = make_block_set(scales, numbers, structure.noisy_blocks)
+        strategy = build_strategy(structure, tuple(matrices), (block_set,))
+    return add_claim_margins(strategy)
+
+
+def _choose_totals(
+    strategy: IntegerStrategy[Structure], multiples: IntArray, loss: float
+) -> IntArray:
+    """Choose the multiples of the total and of its contrasts, given those of all other scales."""
+    assert isinstance(strategy, ProductPersonStrategy)
+    structure, matrices = strategy.structure, strategy.attribute_matrices
+    batched, periods = structure.batched, structure.periods
+    k, n, both = periods.most, periods.n, [0, int(structure.partner_scales[0])]
+    tables = [
+        matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
+    ]
+    rows = build_extreme_rows(batched, tables, loss / 10)
+    z = multiples.astype(np.float64) ** -2.0
+    of_total, of_contrasts = (rows.multiply(np.where(np.arange(len(z)) == i, z, 0.0)) for i in both)
+    others = rows.multiply(z) - of_total - of_contrasts
+    square = matrices[structure.block_attributes.index(periods.name)].column_square
+    s, e = multiples[both] ** 2.0 * [1, square / (n - 1)]
+    rest = float(strategy.record_square) / k - (k * s + (n - k) * e)
+    r = np.arange(1, k + 1)
+
+    def evaluate(logs: FloatArray) -> float:
+        """Evaluate the logarithm of rho for other precisions of both."""
+        total, contrasts = np.exp(logs)
+        variance = others + of_total / total + of_contrasts / contrasts
+        cost = r * (rest + (s * total - e * contrasts) * r + n * e * contrasts)
+        return math.log(float(variance.max()) * float(cost.max()))
+
+    found = minimize(evaluate, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3})
+    chosen = multiples.copy()
+    chosen[both] = np.maximum(np.rint(multiples[both] * np.exp(found.x / 2)), 1)
+    return chosen
 
 
 _MOST_ROWS = 20_000

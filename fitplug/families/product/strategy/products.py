@@ -13,6 +13,7 @@ over the distinct columns of the others is computed in integers, by products of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -171,7 +172,7 @@ class ProductPersonStrategy(ProductStrategy[ProductPersonStructure]):
         return None if equal == self.record_square else equal
 
     def _bound_costs(self) -> tuple[int, int]:
-        """Bound the cost of a person; compute that of k records equal but for the period."""
+        """Bound the cost of a person; compute that of records equal but for the period."""
         structure, periods = self.structure, self.structure.periods
         scales, partners = structure.batched.scales, structure.partner_scales.tolist()
         m = structure.block_attributes.index(periods.name)
@@ -184,11 +185,23 @@ class ProductPersonStrategy(ProductStrategy[ProductPersonStructure]):
         # The square of the contrasts is in `squares`.
         matrices = list(self.attribute_matrices)
         matrices[m] = build_contrasts(2)
-        above, equal = (
-            find_largest_sum(scales, matrices, np.array(weights, dtype=object))
-            for weights in periods.bound_costs(squares, partners, [True] * len(partners))
+
+        def find_largest(weights: list[int]) -> int:
+            return find_largest_sum(scales, matrices, np.array(weights, dtype=object))
+
+        alike = [True] * len(partners)
+        above, equal = periods.bound_costs(squares, partners, alike)
+        if partners[0] < 0:
+            return find_largest(above), find_largest(equal)
+        # Of the totals, the number of records is known.
+        s, e = squares[0], squares[partners[0]] // (periods.n - 1)
+        above[0] = above[partners[0]] = 0
+        rest = find_largest(above) // periods.most
+        largest, records = max(
+            (r * (rest + (s - e) * r + periods.n * e), r) for r in range(1, periods.most + 1)
         )
-        return above, equal
+        _, equal = replace(periods, most=records).bound_costs(squares, partners, alike)
+        return largest, find_largest(equal)
 
 
 def count_records(
