@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from fitplug.numeric import (
 )
 from fitplug.workload import Workload
 
-LEAST_TREE = 256
+LEAST_TREE = 64
 """The product family divides attributes with levels and more leaves than this level by level."""
 
 MAX_TOP = 600
@@ -125,10 +124,20 @@ class TreeShape:
                     siblings.append(Siblings(depth, size, nodes, position[nodes], children))
         return tuple(siblings)
 
-    @cached_property
+    @frozen_property
+    def branching_children(self) -> IntArray:
+        """The number of children of each node that branches, shape (V,)."""
+        return np.concatenate([k[k > 1] for k in self.children] or [np.zeros(0, dtype=np.int64)])
+
+    @frozen_property
+    def branching_depths(self) -> IntArray:
+        """The depth of each node that branches, shape (V,)."""
+        return np.repeat(np.arange(self.steps), [int((k > 1).sum()) for k in self.children])
+
+    @property
     def branching(self) -> int:
         """V, the number of nodes that branch."""
-        return sum(int((k > 1).sum()) for k in self.children)
+        return len(self.branching_children)
 
     def arrange_by_step(self, values: AnyArray, fill: Any) -> list[AnyArray]:
         """Arrange values of the nodes that branch by step.

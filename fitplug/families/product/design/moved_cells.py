@@ -115,13 +115,9 @@ class MovedCells(CellWeights):
                 same = 1 / n if self.batched.symmetric[a] else float(p @ p)
                 table[depths >= 0, 1:] = max(-same / (1 - same), -1.0) if same < 1 else 0.0
             else:
-                k = np.concatenate([k[k > 1] for k in grades.tree.children])
-                above = np.concatenate(grades.tree.arrange_by_step(np.arange(len(k)), -1)) >= 0
-                steps = np.repeat(
-                    np.arange(grades.tree.steps), list(map(len, grades.tree.children))
-                )
-                below = steps[above] - depths[:, None]
-                inner = np.where(below > 0, 0.0, np.where(below == 0, -1 / (k - 1), 1.0))
+                below = grades.tree.branching_depths - depths[:, None]
+                apart = -1 / (grades.tree.branching_children - 1)
+                inner = np.where(below > 0, 0.0, np.where(below == 0, apart, 1.0))
                 table[:, 1:] = np.where(depths[:, None] < 0, 1.0, inner)
             tables.append(table)
         scales = ScaleProducts(self.structure)

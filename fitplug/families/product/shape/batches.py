@@ -360,9 +360,8 @@ def classify_nodes(tree: TreeShape, most: int) -> tuple[tuple[IntArray, ...], in
         Per step, the class of every parent, 0 for parents of one child; and the number of classes.
         Nodes in one class have similar depths and numbers of children.
     """
-    depth = np.repeat(np.arange(tree.steps), [int((k > 1).sum()) for k in tree.children])
-    number = np.concatenate([k[k > 1] for k in tree.children]) if tree.steps else depth
-    order, count = np.lexsort((number, depth)), min(len(depth), most)
-    classes = np.empty(len(depth), dtype=np.int64)
-    classes[order] = np.arange(len(depth)) * count // max(len(depth), 1)
+    order = np.lexsort((tree.branching_children, tree.branching_depths))
+    count = min(len(order), most)
+    classes = np.empty(len(order), dtype=np.int64)
+    classes[order] = np.arange(len(order)) * count // max(len(order), 1)
     return tuple(tree.arrange_by_step(classes, 0)), count

@@ -294,8 +294,9 @@ class ProductPairStructure(ProductStructure):
         parents = [len(tree.first[max(tree.steps - 1, 0)]) for tree in self.trees if tree]
         if max(parents, default=0) > MOST_PARENTS:
             raise WorkloadError(
-                f"queries distinguish the parts of {max(parents):,} nodes of a hierarchy; the limit "
-                f"of ReplaceOne is {MOST_PARENTS:,}. Ask for fewer levels, or {TWO_CHANGES}"
+                f"queries tell {max(parents):,} nodes of a hierarchy and their parts apart; the "
+                f"limit of ReplaceOne is {MOST_PARENTS:,} nodes. Ask for fewer levels, or "
+                f"{TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

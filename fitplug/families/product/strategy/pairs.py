@@ -299,10 +299,9 @@ def _find_largest(tables: Sequence[Table]) -> FloatArray:
 
 def _take_row(tables: Sequence[Table], row: int) -> AnyArray:
     """Take the triple of one pair of values as Python integers, shape (3, K)."""
-    rows = [
-        csr_array(table[[row]]).toarray() if issparse(table) else table[[row]] for table in tables
-    ]
-    return np.concatenate(rows).astype(object)
+    rows = (table[[row]] for table in tables)
+    dense = [csr_array(one).toarray() if issparse(one) else one for one in rows]
+    return np.concatenate(dense).astype(object)
 
 
 def _cover_all(triples: Sequence[IntArray]) -> list[TripleCover] | None:
