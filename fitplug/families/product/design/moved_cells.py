@@ -18,11 +18,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.product.certificate.product_duals import PairWeights
+from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import QueryAscent
 from fitplug.families.product.design.members import FamilyMember
@@ -38,6 +40,9 @@ from fitplug.families.product.design.scales import (
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import mix_with_uniform
+
+_LARGEST = 2.0**100
+"""The largest eta: an attribute whose covariance shrinks in each step would overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +88,9 @@ class MovedCells(CellWeights):
         shares: r, the weights of the moves, which sum to 1, shape (t,).
     """
 
+    # Covariances follow each step: the mean costs of moves change with the weights of cells.
+    are_products: ClassVar[bool] = False
+
     structure: ProductPairStructure
     moves: IntArray
     shares: FloatArray
@@ -103,6 +111,17 @@ class MovedCells(CellWeights):
         )
         shares = np.full(len(moves), 1 / len(moves))
         return cls(structure.batched, cells, structure=structure, moves=moves, shares=shares)
+
+    def measure(self, covariances: Sequence[AttributeCovariance]) -> MovedCells:
+        """Return the same weights at other covariances.
+
+        Raises:
+            LinAlgError: If these have left all scales behind, which ends the descent.
+        """
+        measured = replace(self, eta=tuple(covariance.compute_eta() for covariance in covariances))
+        if max(float(eta.max(initial=0.0)) for eta in measured.eta) > _LARGEST:
+            raise np.linalg.LinAlgError("the covariances are too small")
+        return measured
 
     @cached_property
     def _multiples(self) -> FloatArray:
