@@ -80,8 +80,9 @@ class PairSpectrum:
         near: Whether it stays below the parent of a leaf, likewise.
         shares: The weights of the moves, which sum to 1 up to rounding.
         values: K_a at state 1 of each attribute, shape (attributes,).
-        inner: K_a at the states of a tree from 1 on, for moves below a parent; NaN where a state is
-            of several depths. Empty for other attributes.
+        trees: K_a at the states of a tree from 1 on, for moves between leaves anywhere and for
+            those below a parent, shape (2, states); NaN where a state is of several depths. Empty
+            for other attributes.
         same: A lower bound on the weight of pairs of a cell with itself.
     """
 
@@ -89,7 +90,7 @@ class PairSpectrum:
     near: BoolArray
     shares: FloatArray
     values: FloatArray
-    inner: tuple[FloatArray, ...]
+    trees: tuple[FloatArray, ...]
     same: float
 
     @property
@@ -106,8 +107,8 @@ class PairSpectrum:
             for a, (first, end) in enumerate(zip(columns.before.tolist(), ends, strict=True)):
                 of_states[first + 1 : end + 1] = 0.0 if move[a] else 1.0
                 of_states[first + 1 : min(first + 2, end + 1)] = self.values[a] if move[a] else 1.0
-                if near[a]:
-                    of_states[first + 1 : end + 1] = self.inner[a]
+                if move[a] and len(self.trees[a]):
+                    of_states[first + 1 : end + 1] = self.trees[a][1 if near[a] else 0]
         products = np.array([columns.multiply(of_states) for of_states in numbers])
         return np.where(np.isnan(products), 1.0, products)
 
@@ -138,10 +139,10 @@ def find_spectrum(
         pinches: A pinch for each attribute that some group of positive weight uses.
     """
     values, traces = np.zeros(len(cells)), np.zeros(len(cells))
-    inner = []
+    of_trees = []
     for a, n in enumerate(batched.sizes):
         tree = batched.trees[a]
-        inner.append(np.zeros(0) if tree is None else _list_inner(tree, cells[a], splits[a]))
+        of_trees.append(np.zeros(0) if tree is None else _list_states(tree, cells[a], splits[a]))
         if batched.symmetric[a]:
             values[a] = -1 / (n - 1) if n > 1 else 0.0
         elif len(pairs.sides[a]) and a in pinches and pinches[a].frame.shape[1] > 1:
@@ -152,33 +153,41 @@ def find_spectrum(
     same = [float(np.prod(traces[move])) for move in pairs.moves]
     total = math.fsum(w * s for w, s in zip(shares.tolist(), same, strict=True))
     same_weight = max(0.0, total * (1 - 1e-12))
-    return PairSpectrum(pairs.moves, pairs.near, shares, values, tuple(inner), same_weight)
+    return PairSpectrum(pairs.moves, pairs.near, shares, values, tuple(of_trees), same_weight)
 
 
-def _list_inner(tree: TreeShape, p: FloatArray, split: Split) -> FloatArray:
-    """List K at the states of a tree from 1 on, for moves below the parent of a leaf.
+def _list_states(tree: TreeShape, p: FloatArray, split: Split) -> FloatArray:
+    """List K at the states of a tree from 1 on, for each kind of moves, shape (2, states).
 
-    K is 1 on what does not distinguish leaves of one parent, and -tau on their contrasts, with one
-    tau for all parents of a class. The weights (1 + tau) p_i p_j / P, less tau p_i for i = j, are
-    not negative if tau is at most p_i / (P - p_i) for each leaf i of a parent of weight P. NaN
-    stands for a class with other nodes as well.
+    For moves anywhere, K is -tau on the contrasts of the top nodes, and 0 below.
+
+    For moves below the parent of a leaf, K is 1 on what does not distinguish leaves of one parent,
+    and -tau on their contrasts, with one tau for all parents of a class. The weights (1 + tau) p_i
+    p_j / P, less tau p_i for i = j, are not negative if tau is at most p_i / (P - p_i) for each leaf
+    i of a parent of weight P; the same holds for the top nodes with P = 1. NaN stands for a class
+    with other nodes as well.
     """
     number, frame = split.classes[1], max(split.columns - 1, 0) + max(len(split.spaces), 1)
+    top = tree.sum_leaves(p, 0)
+    others = float(top.sum()) - float(top.min())
+    tau = float(top.min()) / others * (1 - 1e-9) if others > 0 else 0.0
+    anywhere = np.append(np.full(frame, -min(tau, 1.0)), np.zeros(number))
     if not tree.steps:
-        return np.full(frame + number, np.nan)
+        return np.stack([anywhere, np.full(frame + number, np.nan)])
     *above, parents = split.classes[0]
     k, first = tree.children[-1], tree.first[-2]
     least, most = np.minimum.reduceat(p, first), np.maximum.reduceat(p, first)
     counted = (k > 1) & (most > 0)
     taus = np.full(number, np.inf)
-    tau = least[counted] / ((k[counted] - 1) * most[counted]) * (1 - 8 * UNIT_ROUNDOFF)
-    np.minimum.at(taus, parents[counted], tau)
+    of_parents = least[counted] / ((k[counted] - 1) * most[counted]) * (1 - 8 * UNIT_ROUNDOFF)
+    np.minimum.at(taus, parents[counted], of_parents)
     is_parent, is_above = np.zeros((2, number), dtype=np.bool_)
     is_parent[parents[k > 1]] = True
     for classes, children in zip(above, tree.children, strict=False):
         is_above[classes[children > 1]] = True
     inner = np.where(is_parent, -np.where(np.isfinite(taus), taus, 0.0), 1.0)
-    return np.append(np.ones(frame), np.where(is_parent & is_above, np.nan, inner))
+    inner = np.append(np.ones(frame), np.where(is_parent & is_above, np.nan, inner))
+    return np.stack([anywhere, inner])
 
 
 def _find_reflection(frame: FloatArray) -> tuple[float, float]:
