@@ -21,7 +21,7 @@ from fitplug.errors import DataError, DomainError
 
 @dataclass(frozen=True)
 class Integers(Attribute):
-    """The integers low..high, with a cell for each of them. Other integers are outside.
+    """The integers low..high, with a cell for each of them. Other integers are outside the domain.
 
         fp.Integers(0, 115)
         fp.Integers(0, 115, other="missing")
@@ -156,8 +156,8 @@ class IntegersCodec(Codec, kind=Integers):
 class Bins(Attribute):
     """Half-open intervals [edges[i], edges[i+1]) of numbers, with a cell for each of them.
 
-    Numbers below the first edge, numbers from the last edge on and NaN are outside. Ranges and
-    comparisons name edges: the range (0, 10_000) is what lies between these two edges.
+    Numbers below the first edge, numbers from the last edge on and NaN are outside the domain.
+    Ranges and comparisons name edges: the range (0, 10_000) is what lies between these two edges.
 
         fp.Bins([0, 10_000, 50_000, 1_000_000])
 

@@ -143,7 +143,7 @@ class Evaluation:
         privacy_cost: Delta of the strategy.
         variances: The variance of each query's least-squares answer; for each group an array of
             the group's shape.
-        tightest_query: The group and the indices of the query whose target holds exactly. This
+        tightest_query: The group and the indices of the query whose target is met exactly. This
             query fixes the scale of the noise.
         costliest_neighbours: The cell, or the two cells, at which the privacy cost is attained.
 
