@@ -176,9 +176,8 @@ def open_series(
 
     Args:
         folder: The folder of the series.
-        ledger: The ledger that the series was charged to. Without it, anybody who
-            has the folder can read the series but not draw, and fitplug does not compare the series
-            with the ledger.
+        ledger: The ledger that the series was charged to. Without a ledger, the series can be read
+            but not continued, and fitplug compares it with no ledger.
         key_file: The key file of `begin_series`, if it was given there or has been moved. The file
             is needed when a period is drawn.
 

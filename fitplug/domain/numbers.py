@@ -29,8 +29,9 @@ class Integers(Attribute):
     Args:
         low: The smallest integer of the domain.
         high: The largest integer of the domain; it is included.
-        other: Label of one more cell, the last, which takes null and all other values. Without it,
-            these are outside. Prefixes and ranges leave this cell out, unless a range names it.
+        other: Label of one more cell, the last, which takes null and all other values. Without
+            `other`, these are outside the domain. Prefixes and ranges leave this cell out, unless a
+            range names it.
 
     Raises:
         DomainError: If the range is empty, an end is not an integer below 2**62 in size, or `other`

@@ -81,8 +81,8 @@ class Strategy:
 
         Args:
             sigma: Shape (k, k), symmetric and positive definite, in squared rows.
-            basis: B, shape (k, d): the queries that this noise is added to. Without it the noise
-                is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
+            basis: B, shape (k, d): the queries that this noise is added to. Without a basis, the
+                noise is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
             name: The name in summaries and plots.
 
         Raises:
