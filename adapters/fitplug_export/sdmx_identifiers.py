@@ -72,8 +72,9 @@ class SdmxNames:
                     and factor.kind == "identity"
                 ):
                     raise InputError(
-                        f"dimensions: TIME_PERIOD needs dates without other, and {group.name!r} "
-                        f'must ask for {factor.attribute!r} by "identity". Use another dimension.'
+                        f"dimensions: TIME_PERIOD needs dates without `other`, and the query "
+                        f'{factor.attribute} = "identity" in {group.name!r}. '
+                        "Use another dimension."
                     )
 
 

@@ -250,6 +250,6 @@ def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
     """Raise TablesError if the charge relies on a limit that the count did not enforce."""
     if is_enforced and limited != "enforced":
         raise TablesError(
-            "the release needs counts in which the rows per person were limited, but these counts "
+            "the release needs counts with a limit on the rows per person, but these counts "
             "had no limit. Count again with 'person'."
         )

@@ -156,12 +156,12 @@ _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
 
-    A row is in no table if its value on an attribute of the workload is null or outside the domain,
-    and the attribute has no cell for other values. One row more or less changes the tables by one
-    row, or not at all, and the map says so; in tables with measures, by the shares of one row,
-    whatever its values are. With Bounds, the map uses the least product of per_group and num_groups
-    of Bounds by the same columns. If a frame cannot be computed, the error does not explain why, so
-    read and check the data first.
+    A row is left out of every table if its value of an attribute is null or outside the domain, and
+    the attribute has no cell for other values. Adding or removing one row changes the tables by at
+    most one row (with measures, by the shares of one row), and the map states this bound. With
+    Bounds, the map uses the least product of per_group and num_groups of Bounds by the same
+    columns. If a frame cannot be computed, the error does not explain why, so read and check the
+    data first.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first.
 

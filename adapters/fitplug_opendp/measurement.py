@@ -29,8 +29,8 @@ def make_fitness_for_use(
     """Make a Measurement that answers the plan's workload.
 
     The map is rho = (d_in * Delta / (k * scale))^2 / 2, in rationals, rounded up, for a plan whose
-    unit of privacy is k rows of a person. For d_in = k and scale 1 it gives `plan.rho`. For a
-    plan of `fp.ReplaceOne()` k is 1, and d_in is the number of rows replaced, under
+    unit of privacy is k rows per person. For d_in = k and scale 1 it gives `plan.rho`. For a plan
+    of `fp.ReplaceOne()` k is 1, and d_in is the number of rows replaced, under
     change_one_distance() on Tables or a LazyFrame. Plans for other units are refused: see
     `fitplug_opendp.input_domains`. The input may be
 

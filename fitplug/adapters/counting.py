@@ -41,25 +41,25 @@ def count(
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so two counts may choose different rows.
 
-    Workers may be lost: what they held is counted again, and no row counts twice. Where workers
-    are lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals
-    anything that rows hold.
+    If workers are lost, their rows are counted again, and no row counts twice. Where workers are
+    lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals a
+    value of a row.
 
     Args:
         source: The rows: a `Source`, or its path.
         plan: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
-        client: A dask.distributed Client whose workers see the files under the same paths and have
-            the code of this process, which is checked; None counts on threads of this process. A
-            CSV file is one task, however large; in other files, each row group or record batch
-            may be one.
+        client: A dask.distributed Client; None counts on threads of this process. Workers must see
+            the files under the same paths and run the same code as this process, which fitplug
+            checks. A CSV file is one task, however large; in other files, each row group or record
+            batch may be one.
         person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
             person; by default it is drawn at random. The same key always keeps the same rows,
             independently of the files, their order and the workers.
         unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
-            plan, which has its own. At most `records` rows of each person are counted; with
-            `distinct` at most one in each cell over all attributes that are counted; with
-            `once_per` at most one in each cell of that attribute; one for `ReplaceOne`, which may
-            not have `within`. The returned tables keep this limit as `unit`.
+            plan, which has its own. At most `records` rows of each person are counted. With
+            `distinct`, at most one in each cell over all counted attributes; with `once_per`, at
+            most one in each cell of that attribute. With `ReplaceOne`, which may not have `within`,
+            one. The returned tables record this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.

@@ -63,8 +63,8 @@ def release(
 
     Args:
         plan: The plan, from `fitplug.design`.
-        data: Exact counts that hold at least `plan.tables`; or a `Source`, or its path, whose rows
-            are counted first.
+        data: Exact counts with at least `plan.tables`; or a `Source`, or its path, whose rows are
+            counted first.
         folder: The release folder: a path, which the client and all workers share, or a URL of a
             store. None for a release in memory.
         ledger: The ledger that is charged rho, once, before any noise is drawn. With the charge it
@@ -76,7 +76,7 @@ def release(
             cell, the costs together stay within that charge; see `Ledger.charge_covered`. Both
             releases must use the same rows: if rows were limited per person, weighted or filtered,
             they must use the same tables.
-        what: The text that the ledger keeps with the charge; see `Ledger.charge`.
+        what: The text to record in the ledger with the charge; see `Ledger.charge`.
         again: For a release into a folder without a key, whether to draw a plan again that was
             already released.
         replace: Whether an earlier release in the folder is kept next to it under another name. It
@@ -85,11 +85,11 @@ def release(
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target names none.
         display: True for display tables in the folder, of consistent nonnegative numbers. Or the
-            known totals that they keep, as for `Release.integers`.
+            known totals that they must match, as for `Release.integers`.
         about: What only the publisher knows, for the folder's review.
-        key_file: The file of the secret of a release in parts, which is created if missing, and
-            removed when the release is published. It must not lie next to the folder. By default
-            it is in the account of this user, so only this user can finish the release, on this
+        key_file: For a release in parts, the file of its secret. It is created if missing, and
+            removed when the release is published. It must not lie next to the folder. By default it
+            is in the account of this user, so only this user can finish the release, on this
             machine.
         folder_options: Options to reach the store of the folder's URL, such as credentials.
         progress: True shows a percentage on stderr; a callable receives (done, all) of each step.

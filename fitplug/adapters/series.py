@@ -68,8 +68,8 @@ class Series(Protocol):
 
         Args:
             period: The period: a value of the attribute, or its text.
-            data: Exact counts that hold at least `tables`, a function that returns them when they
-                are needed, or a `Source` or its path. Only the cells of this period are used. The
+            data: Exact counts with at least `tables`, a function that returns them when they are
+                needed, or a `Source` or its path. Only the cells of this period are used. The
                 counts must be final: no release includes later changes of the data.
 
         Returns:
@@ -116,8 +116,8 @@ def begin_series(
         series = fp.begin_series(plan, "jobs/", ledger=ledger, key="jobs 2024")
         series.release("2024-01", "january.parquet")
 
-    The rho of the plan is charged once, for all periods together. A call that was stopped is
-    finished by the same call, at no further cost. Once the series is begun, the same call opens it.
+    The rho of the plan is charged once, for all periods together. To finish an interrupted call,
+    repeat it, at no further cost. Once the series has begun, the same call opens it.
 
     Args:
         plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
@@ -125,22 +125,22 @@ def begin_series(
         ledger: The ledger that is charged, and that later records which periods are drawn.
         key: The name of the series in the ledger.
         periods: The attribute whose cells are the periods; None if the plan has only one.
-        what: The text that the ledger keeps with the charge.
+        what: The text to record in the ledger with the charge.
         confidence: The confidence of the tables' intervals for groups whose target names none.
-        display: Whether each period gets display tables too, which keep the numbers of earlier
-            display tables.
+        display: Whether each period gets display tables too, which leave the numbers of earlier
+            display tables unchanged.
         key_file: The file for the key of the exact counts, which are kept encrypted next to the
             folder. Name a new file in another place. If left out, it is a file in your account,
-            `Series.key_file`. Back it up separately from the counts: without it no later
-            period can be drawn. It is removed after the last period.
+            `Series.key_file`. Back it up separately from the counts: without it, no later period
+            can be released. It is removed after the last period.
 
     Returns:
         The series, ready for its first period.
 
     Raises:
         ImportError: A library is not installed; the message says how to install it.
-        InputError: The plan cannot be drawn by period, the folder holds something else, or the key
-            file would lie next to the counts.
+        InputError: The plan's answers cannot be drawn period by period, the folder holds something
+            else, or the key file would lie next to the counts.
         OverBudget: The ledger has less left than the series costs.
         KeyTaken: The key belongs to another release.
         LedgerError: The ledger cannot be read or written.
@@ -176,9 +176,8 @@ def open_series(
 
     Args:
         folder: The folder of the series.
-        ledger: The ledger that the series was charged to. Without it, anybody who
-            has the folder can read the series but not draw, and fitplug does not compare the series
-            with the ledger.
+        ledger: The ledger that the series was charged to. Without a ledger, the series can be read
+            but not continued, and fitplug compares it with no ledger.
         key_file: The key file of `begin_series`, if it was given there or has been moved. The file
             is needed when a period is drawn.
 

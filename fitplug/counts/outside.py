@@ -36,12 +36,12 @@ class OutsideCounts:
         fits = len(counts) == len(self.names) and all(type(n) is int for n in (*counts, most))
         if not fits or min((most, *counts)) < 0:
             raise TablesError(
-                "the numbers of rows in no table must be integers of at least 0, one for each "
-                "attribute. Count again."
+                "the numbers of rows left out of the tables must be integers of at least 0, one "
+                "per attribute. Count again."
             )
         if not max(counts, default=0) <= most <= sum(counts):
             raise TablesError(
-                "the numbers of rows in no table contradict each other. Count them again."
+                "the numbers of rows left out of the tables contradict each other. Count again."
             )
 
     def __repr__(self) -> str:

@@ -172,8 +172,8 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
     types = {type(value) for value in values}
     if len(types) > 1 or not types <= set(_VALUE_TYPES):
         raise DomainError(
-            f"where gives {name!r} the values {listed!r}. They must be all strings, all integers, "
-            "all booleans or all dates."
+            f"where lists {listed!r} for {name!r}. Use only strings, only integers, "
+            "only booleans or only dates."
         )
     try:
         if types == {datetime.date}:

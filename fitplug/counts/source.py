@@ -125,11 +125,11 @@ class Source:
             `["household", "line"]`. No more rows of each person are counted than the unit of
             privacy allows; a keyed hash chooses them. Rows that lack the identifier, or a part of
             it, are left out.
-        zone: The time zone, such as "Europe/Berlin", in which times that have a zone get their day.
-            It applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
+        zone: The time zone, such as "Europe/Berlin", that decides the day of times with a zone. It
+            applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
             text counts on the day that it shows, and columns of times with a zone are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
-            None is null. Without it such files are refused.
+            None is null. Files that lack any other column are refused.
         columns: {attribute: column}: the columns of attributes that have another name in the data.
         storage_options: Options to reach the stores of URLs, such as credentials. They are
             sent to the workers, and never appear in a repr, message or task name.
@@ -274,11 +274,11 @@ class Preview:
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that will run the tasks.
         cells: The number of cells of all tables that are counted jointly.
-        memory: Roughly the most bytes that one process will use.
+        memory: Approximately the largest memory of one process, in bytes.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are counted.
-        without_checksums: How many Parquet files, of up to 100 that were looked at, have pages
-            without checksums, in which damage may not be noticed.
+        without_checksums: The number of Parquet files, of up to 100 that were inspected, with pages
+            without checksums. Damage in such pages may go unnoticed.
         counts: The columns whose names and types suggest that they hold the number of people that
             a row stands for; none if rows are weighted.
     """

@@ -41,28 +41,28 @@ class Tables(Mapping[AttributeSet, Counts]):
         domain: The domain of the counts.
         tables: Integer arrays, each under the names of the attributes that are its axes. With
             measures among them it counts shares: a row has the product of the measures' `shares`.
-        unit: The unit of privacy that the count enforced: it kept no more rows of a person than
-            this allows. `distinct` refers to cells over all attributes of these tables, and
-            `once_per` to all cells of its attribute, including `other`. None if it kept all rows.
+        unit: The unit of privacy that the count enforced by limiting the rows per person.
+            `distinct` refers to cells over all attributes of these tables, and `once_per` to all
+            cells of its attribute, including `other`. None if it counted all rows.
         person: The column, or columns, that identified persons, if any did.
         rows: How rows were weighted or filtered, in words. Public.
-        outside: The numbers of rows in no table, which plans with coverage need; None if they
-            were not counted. Confidential.
+        outside: The numbers of rows left out of the tables, which plans with coverage need; None if
+            they were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
         nonce: For tables that are read back from a file: their nonce, so that they keep their seal.
             New tables draw one.
 
     Raises:
-        TablesError: If a table has negative counts, counts that are not integers, another shape, an
-            unknown attribute or more than 2**53 rows; if one is given twice; or if they are not
-            marginals of one histogram, so that estimates from them would be biased.
+        TablesError: A table is given twice, or has the wrong shape, an unknown attribute, more than
+            2**53 rows, or counts that are negative or not integers. Or the tables are not marginals
+            of one histogram, so estimates from them would be biased.
 
     Attributes:
         domain: The domain of the counts.
         unit: The unit of privacy that the count enforced, or None.
         person: The column, or tuple of columns, that identified persons, or None.
         rows: How rows were weighted or filtered, or None.
-        outside: The numbers of rows in no table, or None.
+        outside: The numbers of rows left out of the tables, or None.
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class Tables(Mapping[AttributeSet, Counts]):
                 understood. Other objects are refused and not shown, because they may be rows.
             tables: The attribute sets to count, for instance `plan.tables`.
             weights: How many times each row counts, integers (n,) or the name of
-                their column, if rows are aggregates. Do not give the sampling weights of a survey:
-                there a row is one person, who would count many times.
+                their column, if rows are aggregates. Do not give sampling weights of a survey: each
+                of its rows is one person, who would then count many times.
             where: {column: value, or values}; the columns need not be attributes. Only rows with
                 one of the values in each of these columns are counted; null never matches.
 

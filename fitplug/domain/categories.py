@@ -40,7 +40,7 @@ class Categories(Attribute):
     Args:
         values: The values, all str, all int or all bool, each once; a list or an array (n,).
         other: Label of one more cell, the last, which takes every other value and null. Without
-            it, these are outside.
+            `other`, these are outside the domain.
 
     Raises:
         DomainError: If there is no value, or one is listed twice, or their types differ.
@@ -268,7 +268,7 @@ class CodePrefix(Categories):
 
         fp.CodePrefix(["01001", "01003", "02001"], 2)    # "01999" lies in the cell "01"
 
-    A value that is shorter than `length`, or has another prefix, is outside.
+    A value that is shorter than `length`, or has another prefix, is outside the domain.
 
     Args:
         codes: A public list of strings: the prefixes, or longer codes that begin with them. The

@@ -67,10 +67,10 @@ class Dates(Attribute):
     2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell, or
     2020Q4 and 2020W53 for quarters and weeks. A text with an offset, such as 2020-12-31T23:59:59Z,
     counts as the date that it shows. Other days, times of years before 1 or after 9999, and text of
-    another form, such as 12/31/2020, are outside. Tables show cells as ISO 8601 does: 2020-12-31,
-    2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. The ends of a range are such
-    labels, days (datetime.date) or years (integers). The calendar is the proleptic Gregorian one;
-    weeks are those of ISO 8601, which begin on Mondays.
+    another form, such as 12/31/2020, are outside the domain. Tables show cells as ISO 8601 does:
+    2020-12-31, 2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. The ends of a range
+    are such labels, days (datetime.date) or years (integers). The calendar is the proleptic
+    Gregorian one; weeks are those of ISO 8601, which begin on Mondays.
 
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
@@ -78,10 +78,10 @@ class Dates(Attribute):
         last: The last day, included in the domain. It must end a period. A label means the last day
             of it.
         by: The period of a cell: "day", "week", "month", "quarter" or "year".
-        other: Label of one more cell, the last, which takes null and everything that is outside. It
-            is in no prefix or range, unless the range names it.
+        other: Label of one more cell, the last, which takes null and all other values. It is in no
+            prefix or range, unless the range names it.
         date_format: "m/d/y" if text such as 1/2/2020 or 1-2-2020 is January 2, as in the
-            United States; "d/m/y" if it is February 1; None if it is outside.
+            United States; "d/m/y" if it is February 1; None if such text is outside the domain.
 
     Raises:
         DomainError: If a day or the format is not valid, the last day is before the first, an end

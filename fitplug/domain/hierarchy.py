@@ -67,11 +67,11 @@ class Hierarchy(Categories):
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
             the length of its prefix, if every code starts with the code of its parent.
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
-            (leaves, levels). The last label is the code of the leaf, which rows hold; two leaves
-            may not have the same code. The labels of a level are all str or all int. If `levels`
-            has lengths of prefixes, the codes alone, as a list or an array (leaves,).
+            (leaves, levels). The last label is the leaf's code, as it appears in the data; codes
+            must be unique. The labels of a level are all str or all int. If `levels` has lengths of
+            prefixes, the codes alone, as a list or an array (leaves,).
         other: Label of one more leaf, the last, which takes null and every other value. Each level
-            has one more node of this name, which holds this leaf alone.
+            gets one more node of this name, with only this leaf.
 
     Raises:
         DomainError: If the paths do not form a tree, or `other` names a node.
@@ -207,7 +207,7 @@ class Hierarchy(Categories):
         """Make a tree of an attribute, to which levels may then be added by `with_level`.
 
         Args:
-            attribute: A hierarchy, which is kept as it is, or categories.
+            attribute: A hierarchy, which is returned unchanged, or categories.
             level: The name of the level of the categories.
 
         Raises:

@@ -44,7 +44,7 @@ Bound: TypeAlias = int | float | datetime.date
 
 @dataclass(frozen=True, init=False)
 class Measure(Attribute):
-    """A bounded quantity of each row, whose sums queries ask for.
+    """A bounded number in each row, such as an income, that queries can sum.
 
         fp.Measure(0, 200_000, unit=100)
 
@@ -61,9 +61,9 @@ class Measure(Attribute):
         high: The largest value, included in the domain.
         unit: What values are rounded to; high - low is a multiple of it. A number is read as the
             decimal that Python shows for it.
-        other: Label of one more cell, which takes the rows whose value is null or no number.
-            They add nothing to "sum" and one to "total"; "count" counts the rows that have
-            a value. Without it such rows are outside.
+        other: Label of one more cell, for rows whose value is null or not a number. They add
+            nothing to "sum" and one to "total"; "count" counts the rows that have a value. Without
+            `other`, these rows are outside the domain.
 
     Raises:
         DomainError: `low` is not below `high`, a bound is neither a date nor a finite number below

@@ -21,7 +21,7 @@ from fitplug.errors import DataError, DomainError
 
 @dataclass(frozen=True)
 class Integers(Attribute):
-    """The integers low..high, with a cell for each of them. Other integers are outside.
+    """The integers low..high, with a cell for each of them. Other integers are outside the domain.
 
         fp.Integers(0, 115)
         fp.Integers(0, 115, other="missing")
@@ -29,8 +29,9 @@ class Integers(Attribute):
     Args:
         low: The smallest integer of the domain.
         high: The largest integer of the domain; it is included.
-        other: Label of one more cell, the last, which takes null and all other values. Without it,
-            these are outside. Prefixes and ranges leave this cell out, unless a range names it.
+        other: Label of one more cell, the last, which takes null and all other values. Without
+            `other`, these are outside the domain. Prefixes and ranges leave this cell out, unless a
+            range names it.
 
     Raises:
         DomainError: If the range is empty, an end is not an integer below 2**62 in size, or `other`
@@ -156,8 +157,8 @@ class IntegersCodec(Codec, kind=Integers):
 class Bins(Attribute):
     """Half-open intervals [edges[i], edges[i+1]) of numbers, with a cell for each of them.
 
-    Numbers below the first edge, numbers from the last edge on and NaN are outside. Ranges and
-    comparisons name edges: the range (0, 10_000) is what lies between these two edges.
+    Numbers below the first edge, numbers from the last edge on and NaN are outside the domain.
+    Ranges and comparisons name edges: the range (0, 10_000) is what lies between these two edges.
 
         fp.Bins([0, 10_000, 50_000, 1_000_000])
 

@@ -81,8 +81,8 @@ class Strategy:
 
         Args:
             sigma: Shape (k, k), symmetric and positive definite, in squared rows.
-            basis: B, shape (k, d): the queries that this noise is added to. Without it the noise
-                is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
+            basis: B, shape (k, d): the queries that this noise is added to. Without a basis, the
+                noise is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
             name: The name in summaries and plots.
 
         Raises:
@@ -143,7 +143,7 @@ class Evaluation:
         privacy_cost: Delta of the strategy.
         variances: The variance of each query's least-squares answer; for each group an array of
             the group's shape.
-        tightest_query: The group and the indices of the query whose target holds exactly. This
+        tightest_query: The group and the indices of the query whose target is met exactly. This
             query fixes the scale of the noise.
         costliest_neighbours: The cell, or the two cells, at which the privacy cost is attained.
 

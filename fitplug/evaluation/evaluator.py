@@ -34,8 +34,8 @@ def evaluate(
 ) -> Evaluation:
     """Compare a strategy with the certified optimum.
 
-    The strategy's noise is scaled so that every target holds and the tightest holds exactly. With
-    the strategy matrix A and the unit's differences v between neighbours, its privacy cost is then
+    The strategy's noise is scaled so that every target is met, the tightest exactly. With the
+    strategy matrix A and the unit's differences v between neighbours, its privacy cost is then
 
         Delta = max_v |A v| * max_j sqrt(w_j (A'A)^+ w_j' / c_j)
 

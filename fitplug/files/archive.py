@@ -78,12 +78,12 @@ def read_archive(
     with zipfile.ZipFile(file) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
-            raise ValueError("two arrays of one name")
+            raise ValueError("two arrays with the same name")
         info = members.pop(_HEADER)
         text = _read_array(archive, info, max(_HEADER_ROOM, GROWTH * info.compress_size))
         header = json.loads(text.tobytes())
         if not isinstance(header, dict):
-            raise ValueError("the header is no object")
+            raise ValueError("the header is not an object")
         if expected is None:
             room = max(ROOM, GROWTH * size) - info.file_size
             if sum(member.file_size for member in members.values()) > room:

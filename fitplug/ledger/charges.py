@@ -186,10 +186,10 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"noise_std = {noise.noise_std:.6g} is over budget: for noise this small, or after a "
-            f"million charges, only rho = {format_down(floor_written(left))} is left in the ledger "
-            f"{file.path}, whose budget is in epsilon and delta. Nothing was charged. Use a ledger "
-            "in rho, or one with any_noise=True.",
+            f"noise_std = {noise.noise_std:.6g} is over budget: the ledger {file.path}, whose "
+            "budget is in epsilon and delta, has only rho = "
+            f"{format_down(floor_written(left))} left for noise this small (or after a million "
+            "charges). Nothing was charged. Use a ledger in rho, or one with any_noise=True.",
             requested=ceil_written(amount),
             remaining=floor_written(left),
         )

@@ -213,8 +213,8 @@ class Ledger:
             plan_digest: The digest of the plan that is released.
             folder: The folder or file of the release.
             profile: The costs per cell, for later releases that this charge covers.
-            unit: The unit of privacy of rho; by default the ledger's. If one change in the ledger's
-                unit is made of m changes in this unit, m^2 rho is charged.
+            unit: The unit of privacy that rho refers to; by default, the ledger's. If one change in
+                the ledger's unit is made of m changes in this unit, m^2 rho is charged.
             domain: The domain that defines the cells of the unit, if it has any. The release must
                 leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
@@ -286,7 +286,7 @@ class Ledger:
             The charge as it was entered.
 
         Raises:
-            InputError: It is not such a measurement, or it has no cost at `d_in`.
+            InputError: The measurement has another output measure, or no cost at `d_in`.
             OverBudget: As for `charge`.
             LedgerError: As for `charge`.
         """

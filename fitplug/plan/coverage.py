@@ -140,8 +140,7 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
             why = "makes the number of rows in the tables public"
         raise BudgetError(
             f"coverage cannot be combined with the unit of privacy {unit!r}, which {why}. Design "
-            "for "
-            "fp.AddRemove(records=k), or leave coverage out; rows with a value outside "
-            f"the domain of {list_names(names)} are then not counted."
+            "for fp.AddRemove(records=k), or leave coverage out; rows with a value outside the "
+            f"domain of {list_names(names)} are then not counted."
         )
     return names

@@ -79,9 +79,9 @@ def design(
             broadcasts to the domain's shape. All targets are scaled by one factor, the least
             that keeps the profile within these budgets, and within rho too, if it is given. With
             the unused budget of another plan, both releases together cost no more than that plan.
-        total_error_weight: The lambda >= 0 of the paper's hybrid. At each privacy cost, the design
-            minimises the largest ratio of variance to target plus lambda times the sum of all
-            variances.
+        total_error_weight: The weight lambda >= 0 in the paper's hybrid objective. At each privacy
+            cost, the design minimises the largest ratio of variance to target plus lambda times the
+            sum of all variances.
         tolerance: The largest acceptable gap: the relative distance of rho to its certified lower
             bound. If it is not reached within `max_iterations`, the best plan is returned
             with its true gap; see `Plan.gap` and `Plan.status`.
@@ -102,7 +102,7 @@ def design(
             far. If it returns True, the best plan so far is returned. Its exceptions pass through.
 
     Returns:
-        The plan, whose targets hold for the integer mechanism that will run.
+        The plan. Releases run an integer mechanism that meets its targets.
 
     Raises:
         TypeError: The workload has the wrong type.

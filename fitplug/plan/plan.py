@@ -139,7 +139,7 @@ class Plan(PlanRecord):
         return plan
 
     def verify(self) -> None:
-        """Recompute cost, variances and the lower bound from the plan's own content.
+        """Recompute cost, variances and the lower bound from the plan itself.
 
         The verification uses the integer matrix, the workload and the dual weights, and no result
         of the solver. It also answers invented counts without noise: the estimates must equal the

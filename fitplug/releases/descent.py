@@ -106,7 +106,7 @@ class Descent:
         steps = [table.begins, *targets, table.resolution]
         if not all(refines(b, a) for a, b in itertools.pairwise(steps)):
             raise WorkloadError(
-                "a release this large cannot keep totals of regions that overlap without nesting. "
+                "a release this large cannot match totals of regions that overlap without nesting. "
                 "Give totals of one attribute, or of nested regions."
             )
         chain = list(targets)

@@ -53,7 +53,7 @@ class Display:
     Attributes:
         release: The unbiased release.
         method: "nonnegative", or "integers" if the counts are integers too.
-        totals: The known numbers that the tables keep, as the user gave them.
+        totals: The known numbers that the tables match, as the user gave them.
         resolutions: The resolutions of the workload.
         limits: The limits of the counts in blocks.
         finest: The finest tables; one of all cells if `known` is not None.
@@ -263,7 +263,7 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
         return Display(*arguments, [table], True, known)
     if left_out is not None:
         raise WorkloadError(
-            f"a release this large cannot keep the total {left_out!r}. Give the count of one "
+            f"a release this large cannot match the total {left_out!r}. Give the count of one "
             "region or value, or all counts of a group."
         )
     fractional = any((np.isfinite(v) & (v != np.rint(v))).any() for one in limits

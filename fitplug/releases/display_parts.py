@@ -243,8 +243,8 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
             stop = min(part.slice.stop, chosen.stop)
             if part.slice.axis != chosen.axis:
                 raise InputError(
-                    f"{written.folder}/{DISPLAY} divides the table {group.name!r} in another way "
-                    "than the release. Get the folder again from its publisher."
+                    f"{written.folder}/{DISPLAY} divides the table {group.name!r} "
+                    "differently from the release. Get the folder again from its publisher."
                 )
             if start >= stop:
                 continue

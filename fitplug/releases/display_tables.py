@@ -73,7 +73,7 @@ class DisplayTables:
 
     @property
     def totals(self) -> Totals:
-        """The known numbers that the tables keep."""
+        """The known numbers that the tables match."""
         return self.display.totals
 
     @property
@@ -121,7 +121,8 @@ class DisplayTables:
         Args:
             name: The group.
             confidence: The probability that an interval covers the exact answer.
-            simultaneous: Whether all intervals of the group cover at once with this probability.
+            simultaneous: Whether all intervals of the group cover simultaneously with this
+                probability.
 
         Returns:
             The lower and the upper ends, each of the group's shape.

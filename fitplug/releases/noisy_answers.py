@@ -59,8 +59,8 @@ def describe_population(
     if not outside:
         return description
     return (
-        f"{description} The counts were also made for other queries: rows with a value outside the "
-        f"domain of {', '.join(outside)} are in no estimate either."
+        f"{description} The counts were also made for other queries, so rows with a value outside "
+        f"the domain of {', '.join(outside)} are not counted either."
     )
 
 
@@ -90,12 +90,12 @@ def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
             table either.
 
     Returns:
-        A noun phrase such as "rows with a value outside the domain of SEX"; null is such a value.
+        A noun phrase such as "rows with a value of SEX that is missing or outside the domain".
         "" if every row is in the tables.
     """
     used = {name for names in plan.tables for name in names}
     strict = list_names_without_other(plan.domain, used)
-    outside = f"rows with a value outside the domain of {list_names(strict)}"
+    outside = f"rows with a value of {list_names(strict)} that is missing or outside the domain"
     rows = [outside] if strict else []
     if limited == "enforced":
         rows.append("rows without an identifier")
@@ -354,9 +354,9 @@ class NoisyAnswers:
         Args:
             name: The group.
             confidence: The probability that an interval covers the exact answer.
-            simultaneous: Whether all intervals of the group cover their exact answers at once with
-                at least this probability, whatever the covariance (Sidak's inequality). If not,
-                each interval does so by itself.
+            simultaneous: Whether all intervals of the group cover their exact answers
+                simultaneously with at least this probability, whatever the covariance (Sidak's
+                inequality). If not, each interval does so by itself.
 
         Returns:
             The lower and the upper ends, each of the group's shape.

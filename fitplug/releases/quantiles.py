@@ -130,7 +130,7 @@ def estimate_quantiles(
         of: The attribute; None for the only ordered one.
         within: Cells, by attribute, to which all rows that are counted must belong.
         confidence: The confidence of the intervals.
-        simultaneous: Whether all intervals cover at once with this confidence.
+        simultaneous: Whether all intervals cover simultaneously with this confidence.
         reader: The reader of expressions of the workload, to keep what it looked up.
     """
     for q in quantiles:

@@ -144,12 +144,13 @@ class Release(ReleaseTables):
             Quantile(0.5: 38, 95% interval 37 to 39)
 
         Args:
-            asked: The counts: an expression for a sum, as in `estimate`. Its groups must have a row
-                for each value of the attribute, or for all values up to each.
+            asked: The counts: an expression for a sum, as in `estimate`. Its groups must list the
+                attribute's values, or count up to each value.
             q: The quantile, between 0 and 1, or several.
             of: The attribute. By default the only ordered attribute that the counts list.
             confidence: The probability that an interval covers the exact quantile.
-            simultaneous: Whether all intervals of the call cover at once with this probability.
+            simultaneous: Whether all intervals of the call cover simultaneously with this
+                probability.
 
         Returns:
             A Quantile for each q. With at least the given confidence, its interval covers the exact
@@ -284,17 +285,17 @@ class Release(ReleaseTables):
         deviations. This release stays unbiased; use it for statistics.
 
         Args:
-            totals: Known numbers, which are kept, by group or expression, such as {"total": 27253};
-                for a group an array of its shape. 0 marks cells that no row can be in. The unit's
-                public totals are always kept. In large releases, totals of several regions or
-                values must nest.
+            totals: Known numbers that the tables must match, by group or expression, such as
+                {"total": 27253}; for a group, an array of its shape. 0 marks cells that no row can
+                be in. The tables always match the unit's public totals. In large releases, totals
+                of several regions or values must nest.
 
         Returns:
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: No nonnegative counts match the totals. Or a large release cannot keep
-                a total, or lacks a group that lists the finest counts.
+            WorkloadError: No nonnegative counts match the totals. Or a large release cannot match a
+                total, or lacks a group that lists the finest counts.
 
         Example:
             >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())

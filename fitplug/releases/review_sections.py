@@ -264,7 +264,7 @@ def _describe_preprocessing(release: Release, about: About) -> str:
     rules = list_measure_rules(release.plan.workload)
     values = f"\n\n{' '.join(rules)}\n\n" if rules else " "
     outside = describe_rows_outside(release.plan, release.limited)
-    left_out = f"In no table: {outside}." if outside else "Every row is in the tables."
+    left_out = f"Not counted: {outside}." if outside else "Every row is in the tables."
     left_out += _describe_coverage(release)
     return (
         f"{about.preprocessing or ask_publisher('preprocessing')}\n\n"

@@ -28,13 +28,12 @@ class About:
         name: The name of the data product.
         curators: Who publishes it.
         description: What it is.
-        intended_use: What it is meant to be used for.
-        region: The region that it describes, or whose law applies.
+        intended_use: The intended use of the data product.
+        region: The region that the data product describes, or whose law applies.
         sector: Technology, Healthcare, Education, Government, Energy or Finance.
         unit: What all rows of one contributor stand for, such as a person or a household.
         actors: Who holds the data and who receives the release.
-        preprocessing: What was done with the rows, or found out about them, before they were
-            counted.
+        preprocessing: How the rows were processed or examined before they were counted.
         sources: Links and references.
         notes: Any other notes.
         authors: The authors of the review.

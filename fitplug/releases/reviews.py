@@ -46,10 +46,10 @@ def review(
         about: What only the publisher knows.
         ledger: The ledger whose charges so far are listed under composition.
         delta: The delta at which epsilon is reported.
-        limited: The source of the limit on the rows per contributor: "declared" if every row
-            was counted and nobody checked it, "enforced" if the count left out further rows. If
-            None, the release states it; releases of OpenDP measurements do not. Give
-            "enforced" if you removed the further rows of each person before the count.
+        limited: The source of the limit on the rows per contributor: "declared" if every row was
+            counted and the limit is assumed, "enforced" if the count left out the rows beyond it.
+            If None, the release states it; releases of OpenDP measurements do not. Give "enforced"
+            if you removed the further rows of each person before the count.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
         display: Whether display tables are published too.

@@ -102,14 +102,14 @@ def estimate_truncation(
         whole: A release of the same data with a higher limit.
         expression: What to count: the name of a group of one answer, or an expression as in
             `Release.estimate` that is not a ratio.
-        of: The expression of the same count in the second release, if it is another one there.
+        of: The expression of the same count in the second release, if it differs there.
 
     Returns:
         The rows left out.
 
     Raises:
-        InputError: The releases are not two such releases, weigh or filter their rows in different
-            ways, or the expression is a ratio.
+        InputError: The first release has no limit, the second has no higher one, they weight or
+            filter rows differently, or the expression is a ratio.
         WorkloadError: The expression cannot be read.
     """
     if kept.limited != "enforced":

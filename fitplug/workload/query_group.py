@@ -64,7 +64,7 @@ def queries(
     Args:
         factors: By attribute, one of "identity", "prefix", "all_ranges", "total", `ranges(...)`,
             `subsets(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
-            matrix of SciPy, of shape (rows, cells). For a Measure, "sum", in its own units.
+            matrix of SciPy, of shape (rows, cells). For a Measure, "sum", in the measure's units.
         variance: The largest variance of each answer: a number, or an array that broadcasts to the
             group's shape.
         std: The largest standard deviation of each answer, in the same forms.

@@ -48,6 +48,23 @@ def test_run_and_show_print_it(root: Path) -> None:
     assert "std 3.426, at no further cost" in (root / "said.txt").read_text()
 
 
+def test_a_run_names_how_to_count_what_it_leaves_out(root: Path, tmp_path: Path) -> None:
+    """Without coverage also how to estimate the number, if the unit of privacy allows that."""
+    other, number = (
+        'To count them, set other = "missing" in [domain]',
+        "coverage = true in [design]",
+    )
+    said = (root / "said.txt").read_text()
+    assert other in said
+    assert number not in said
+    spec = make(tmp_path)
+    assert f"{other}; to estimate how many, {number}." in fitplug("design", spec).out
+    spec.write_text(spec.read_text().replace("{ records = 1 }", "{ replace_one = [] }"))
+    said = fitplug("design", spec).out
+    assert other in said
+    assert number not in said
+
+
 def test_json_and_the_review_say_it(root: Path) -> None:
     exact = count_outside()
     ran = fitplug("show", root / "release", "--json", "--confidence", 0.99)

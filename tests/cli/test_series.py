@@ -68,7 +68,7 @@ def test_display_tables_of_each_period(tmp_path, spec):
     spec.write_text(shown.replace("display = true", "display = { totals = { months = 3 } }"))
     ran = fitplug("series", "begin", spec, "--key", "2024")
     assert (ran.code, ran.out) == (2, "")
-    assert "display of a series keeps no totals. Write display = true" in ran.err
+    assert "display of a series cannot match totals. Write display = true" in ran.err
     assert not (tmp_path / "out").exists()
     spec.write_text(shown)
     assert fitplug("series", "begin", spec, "--key", "2024").code == 0

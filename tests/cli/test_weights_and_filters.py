@@ -163,7 +163,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
         ("SUMLEV =", "SUMLEVEL =", "has no column 'SUMLEVEL' in its first line"),
         ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] where cannot use 'POP'"),
         ('{ SUMLEV = "040" }', "{ SUMLEV = [] }", r"\[data\] where lists no value of 'SUMLEV'"),
-        ('{ SUMLEV = "040" }', "{ SUMLEV = 4.0 }", "They must be all strings"),
+        ('{ SUMLEV = "040" }', "{ SUMLEV = 4.0 }", "Use only strings"),
         (
             '{ SUMLEV = "040" }',
             '["040"]',

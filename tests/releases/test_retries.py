@@ -354,7 +354,7 @@ def test_counts_for_other_queries_say_what_they_left_out(spec):
     assert fitplug("count", events, "--output", counts).code == 0
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 0
-    told = "rows with a value outside the domain of EVENT are in no estimate either"
+    told = "rows with a value outside the domain of EVENT are not counted either"
     folder = spec.parent / "release"
     assert told in json.loads((folder / "release.json").read_text())["population"]
     assert told in fp.Release.load(folder).population

@@ -89,7 +89,7 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute to which the codes in the --by file belong, if no column has its name.",
+            help="Attribute of the codes in the --by file, if no column has its name.",
         ),
     ] = None,
     leaf: Annotated[

@@ -66,7 +66,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dataflow",
-            help="For sdmx-csv: the dataflow of a table whose structure others maintain.",
+            help="For sdmx-csv: the dataflow of a table whose structure another agency maintains.",
             metavar="TABLE=AGENCY:ID(VERSION)",
         ),
     ] = None,

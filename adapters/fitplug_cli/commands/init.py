@@ -44,7 +44,7 @@ delta = 1e-9                    # the delta at which epsilon is reported
 [domain]                        # possible values, from a codebook and never from the rows
 # A column that identifies people belongs in [data] person, not in the domain.
 # other = "missing" after the values, as in {{ integers = [0, 120], other = "missing" }}, adds a
-# cell for null and all other values. Without it rows with such values are not counted.
+# cell for null and all other values. Without `other`, rows with such values are not counted.
 {values}"""
 
 _TAIL = """

@@ -56,7 +56,7 @@ def begin(
 
     The periods are the values of the attribute that [design] periods names. Nothing is drawn yet.
     Exact counts are stored encrypted next to [output] path. Their key is in [output] key_file, by
-    default in your home folder. Back it up separately: without it no further period can be drawn.
+    default in your home folder. Back it up separately: without it, no later period can be released.
     """
     from fitplug_dask.series import begin_series
 
@@ -162,8 +162,8 @@ def _find_folder(spec: Spec) -> Path:
     """Find the folder of the series."""
     if spec.output.display_request is not None and spec.output.display_request.totals:
         raise SpecError(
-            f"{spec.path}: [output] display of a series keeps no totals. Write display = true, and "
-            "use integers() of the complete release for totals."
+            f"{spec.path}: [output] display of a series cannot match totals. Write display = true, "
+            "and use integers() of the complete release for totals."
         )
     if spec.output.is_url:
         raise SpecError(f"{spec.path}: [output] path is a URL, but a series needs a local folder.")

@@ -23,7 +23,8 @@ def truncation(
     coarse: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a less accurate release with a larger limit.", metavar="WHOLE"
+            help="Folder of a less accurate release with a larger limit per person.",
+            metavar="WHOLE",
         ),
     ],
     expression: Annotated[

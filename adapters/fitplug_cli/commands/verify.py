@@ -58,9 +58,9 @@ def verify(
 ) -> None:
     """Check a plan, release, series or ledger from scratch. Exit with code 1 if a check fails.
 
-    Of a plan, check rho, the targets and the lower bound. Of a release or a series, check its plan,
-    its digests, and each Parquet and CSV table against the answers. Of a ledger, check the chain of
-    charges. No data is read.
+    For a plan, check rho, the targets and the lower bound. For a release or a series, check its
+    plan, its digests, and each Parquet and CSV table against the answers. For a ledger, check the
+    chain of charges. No data is read.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     results = []

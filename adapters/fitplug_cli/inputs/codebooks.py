@@ -200,7 +200,7 @@ def _parse_number(where: str, text: str) -> int | float:
 
 def _parse_integer(where: str, text: str | None) -> int:
     if not re.fullmatch("-?[0-9]+", text or ""):
-        raise DomainError(f"{where}: min and max must be integers, unless they have a unit")
+        raise DomainError(f"{where}: min and max must be integers, unless a unit is given")
     return int(text or "")
 
 

@@ -30,7 +30,7 @@ from fitplug.releases import (
     describe_rows_outside,
     name_population,
 )
-from fitplug.workload import DEFAULT_CONFIDENCE, Workload, list_measure_rules
+from fitplug.workload import DEFAULT_CONFIDENCE, Workload, allows_any_rows, list_measure_rules
 from fitplug_cli.render.console import out, print_facts, print_table, warn
 from fitplug_cli.render.json_records import build_preview_record, read_release_record
 from fitplug_opendp.csv_tables import neutralise
@@ -65,7 +65,7 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    print_facts(describe_not_counted(plan), *describe_coverage(plan))
+    print_facts(describe_not_counted(plan), *_advise_not_counted(plan), *describe_coverage(plan))
     for rule in list_measure_rules(plan.workload):
         out.print(rule)
 
@@ -74,6 +74,16 @@ def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[st
     """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
     nothing = "no rows: every attribute in use has a cell for other values"
     return "not counted", describe_rows_outside(plan, limited) or nothing
+
+
+def _advise_not_counted(plan: Plan) -> list[tuple[str, str]]:
+    """Advise how to count the rows that a plan leaves out, as a fact without a label."""
+    if not describe_rows_outside(plan):
+        return []
+    advice = 'To count them, set other = "missing" in [domain]'
+    if plan.coverage is None and allows_any_rows(plan.unit):
+        advice += "; to estimate how many, coverage = true in [design]"
+    return [("", f"{advice}.")]
 
 
 def describe_coverage(plan: Plan) -> list[tuple[str, str]]:

@@ -159,7 +159,7 @@ def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodC
     ]:
         raise TablesError(
             f"the table {missing[0]} is missing; a series needs each table of its plan by "
-            f"{periods}. Count (plan.domain, series.tables)."
+            f"{periods}. Count again with (plan.domain, series.tables) in place of the plan."
         )
     return PeriodCounts(
         counts=_take_cells(plan, periods, index, tables),

@@ -243,7 +243,7 @@ def _read_deletes(files: Any, delete: Any) -> dict[str, Positions]:
     with files.new_input(delete.file_path).open() as file:
         content: bytes = file.read()
     if len(content) != delete.file_size_in_bytes:
-        raise ValueError("the deletion file does not have the size that its table gives")
+        raise ValueError("the deletion file does not have the size that its table records")
     if content[:4] == b"PFA1":
         return read_vectors(content)
     return read_positions(content, delete.record_count)
