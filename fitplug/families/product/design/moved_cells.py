@@ -41,6 +41,9 @@ from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import mix_with_uniform
 
+_MOST_SCALED, _LEAST = 2, 1e-3
+"""The most moves that enter the choice of scales, and their least share of the largest."""
+
 _LARGEST = 2.0**100
 """The largest eta: an attribute whose covariance shrinks in each step would overflow."""
 
@@ -103,7 +106,7 @@ class MovedCells(CellWeights):
         moves = np.array(
             [
                 move
-                for moved in np.unique(structure.moves, axis=0)
+                for moved in np.unique(structure.moves, axis=0)[::-1]
                 for move in itertools.product(
                     *(ways if one else [-1] for ways, one in zip(depths, moved, strict=True))
                 )
@@ -159,9 +162,12 @@ class MovedCells(CellWeights):
     ) -> tuple[Scales, Profiles]:
         """Find the best scales for the covariances, and the mean costs of moves."""
         cells = build_profiles(self.batched.scales, self.eta)
-        profiles = MoveProfiles(cells, self._multiples)
+        # Moves that cost less than others lose their shares.
+        listed = np.argsort(-self.shares, kind="stable")[:_MOST_SCALED]
+        listed = listed[self.shares[listed] > _LEAST * self.shares.max()]
+        profiles = MoveProfiles(cells, self._multiples[np.sort(listed)])
         known = None if near is None else near.scales
-        return optimise_scales(rows, profiles, tolerance=tolerance / 4, near=known), profiles
+        return optimise_scales(rows, profiles, tolerance=tolerance, near=known), profiles
 
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
         """List the weights of cells and of moves."""
