@@ -210,3 +210,15 @@ def test_only_the_contrasts_of_periods_have_a_further_row():
             replace(strategy, attribute_matrices=matrices).check_form()
     for h in (matrix.totals.astype(np.int32), matrix.totals[:1], matrix.totals + 2**41):
         assert not replace(matrix, totals=h).has_form(matrix.n)
+
+
+@pytest.mark.slow
+def test_sums_that_leave_no_common_noise_have_the_plain_plan() -> None:
+    domain = fp.Domain({"x": fp.Integers(0, 1499), "m": fp.Integers(1, 5), "s": ["0", "1"]})
+    groups = [
+        fp.queries({"x": "prefix", "m": "identity"}, std=10.0),
+        fp.queries({"x": "prefix", "s": "identity"}, std=20.0),
+    ]
+    plan = fp.design(fp.Workload(domain, groups), unit=fp.AddRemove(records=3, once_per="m"))
+    assert type(plan.strategy.structure).__name__ == "ChainPersonStructure"
+    plan.verify()

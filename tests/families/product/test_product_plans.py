@@ -454,3 +454,16 @@ class TestOptimumInPlaceOfAProduct:
         for name in ("MANY_CELLS", "MOST_WIDE_WORK", "MOST_AGAIN", "MOST_TREE_WORK"):
             monkeypatch.setattr(symmetry, name, 0)
         assert isinstance(fp.design(workload).strategy.structure, ProductStructure)
+
+
+def test_levels_of_one_node_each_are_totals() -> None:
+    paths = [("w", "c", f"s{i}", f"s{i}.{j}") for i in range(10) for j in range(7 + i)]
+    place = fp.Hierarchy(["world", "country", "state", "county"], paths)
+    domain = fp.Domain({"p": place, "a": fp.Integers(0, 99), "b": fp.Integers(0, 89)})
+    groups = [
+        fp.queries({"p": "county", "a": "prefix"}, std=10.0),
+        fp.queries({"p": "state", "b": "prefix"}, std=10.0),
+        fp.queries({"p": "world", "a": "prefix", "b": "identity"}, std=10.0),
+    ]
+    plan = fp.design(fp.Workload(domain, groups), tolerance=0.05)
+    assert any(grades.tree for grades in plan.strategy.structure.batched.grades)

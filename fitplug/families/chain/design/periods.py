@@ -82,14 +82,16 @@ def design_chain_persons(
         counting = np.repeat(periods.find_counting(structure.workload), reduced.row_counts)
         shares[counting] = 1 / periods.n
         centred = find_centred_weights(reduced, periods, shares, found.p, found.q)
-        matrices = approximate_centred(reduced, centred)
-        other = round_nested(
-            structure,
-            [matrices[block] for block in structure.reduced_blocks.tolist()],
-            periods.choose_multiples(),
-            totals=centred.h,
-        )
-        strategy = min(strategy, other, key=lambda one: evaluate_at_targets(one, objective))
+        # Without common noise no contrasts of totals are needed.
+        if centred.common > 0:
+            matrices = approximate_centred(reduced, centred)
+            other = round_nested(
+                structure,
+                [matrices[block] for block in structure.reduced_blocks.tolist()],
+                periods.choose_multiples(),
+                totals=centred.h,
+            )
+            strategy = min(strategy, other, key=lambda one: evaluate_at_targets(one, objective))
         weights.append(Duals(centred.p, centred.q))
     certifier = ChainPersonCertifier()
     kinds = [choose_kinds(certifier, structure, objective, duals) for duals in weights]

@@ -316,7 +316,7 @@ class NodeTreeMatrix(TreeMatrix):
         level, shape = factor.kind, self.shape
         variances = np.zeros((1, 1 + shape.branching))
         variances[0, 0] = 1.0
-        if level == "total":
+        if level in shape.above:
             return variances
         precisions = np.ones(shape.branching)
         for group in shape.siblings:
