@@ -75,7 +75,8 @@ def design_binned_chain(
     assert best is not None
     if least > (1 + _MOST_GAP) * duals.lower:
         raise DesignError(
-            f"the ranges of {structure.chain} have targets so small beside those of its prefixes "
+            f"the ranges of {structure.chain} have targets so small compared with those of its "
+            "prefixes "
             "that a plan would cost more than twice what may be possible. Ask for prefixes of "
             "fewer values, or leave out ranges: each is the difference of two prefixes"
         )

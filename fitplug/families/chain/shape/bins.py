@@ -1,4 +1,4 @@
-"""Chains with bins: prefixes of a long attribute beside ranges of it that others are crossed with.
+"""Chains with bins: prefixes of a long attribute, and ranges of it that others are crossed with.
 
 In a block where only ranges are asked, cells that no query of the block tells apart are one class.
 If the classes are few, the block is a dense matrix over them. A block of more classes is a chain,
@@ -111,7 +111,7 @@ class BinnedChainStructure(ChainStructure):
         super().check_size()
         if not self.fits:
             raise WorkloadError(
-                f"the ranges of {self.chain} beside its prefixes take {self._range_cells:,} "
+                f"the ranges of {self.chain} with its prefixes take {self._range_cells:,} "
                 f"coefficients. The limit is {MOST_RANGE_CELLS:,}. Ask for fewer ranges that do "
                 "not begin at the first cell: each is the difference of two prefixes"
             )

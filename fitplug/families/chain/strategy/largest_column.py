@@ -34,17 +34,28 @@ def find_largest_column(chains: Sequence[Columns], multiples: Sequence[int]) -> 
         chains: The matrices.
         multiples: The factor of each matrix's squares.
     """
+    near, errors = sum_squares(chains, multiples)
+    candidates = np.flatnonzero(near + errors >= (near - errors).max()).tolist()
+    return max(sum_square(chains, multiples, i) for i in candidates)
+
+
+def sum_squares(
+    chains: Sequence[Columns], multiples: Sequence[int]
+) -> tuple[FloatArray, FloatArray]:
+    """Sum the squared norms of all columns over matrices, with bounds on the errors, (n,) each."""
     near, errors = np.zeros(chains[0].n), np.zeros(chains[0].n)
     for chain, multiple in zip(chains, multiples, strict=True):
         squares, of_squares = chain.column_squares
         near += float(multiple) * squares
         errors += float(multiple) * of_squares
     errors += gamma(len(chains) + 8) * (near + errors)
-    candidates = np.flatnonzero(near + errors >= (near - errors).max()).tolist()
-    return max(
-        sum(
-            multiple * chain.square_column(i)
-            for chain, multiple in zip(chains, multiples, strict=True)
-        )
-        for i in candidates
+    return near, errors
+
+
+def sum_square(chains: Sequence[Columns], multiples: Sequence[int], i: int) -> int:
+    """Sum the squared norms of a cell's columns over matrices, exactly."""
+    return sum(
+        multiple * chain.square_column(i)
+        for chain, multiple in zip(chains, multiples, strict=True)
+        if multiple
     )

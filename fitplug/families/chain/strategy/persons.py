@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -18,7 +18,11 @@ from fitplug.families.chain.strategy.chains import (
     NestedChain,
     place_chain,
 )
-from fitplug.families.chain.strategy.largest_column import find_largest_column
+from fitplug.families.chain.strategy.largest_column import (
+    find_largest_column,
+    sum_square,
+    sum_squares,
+)
 from fitplug.families.chain.strategy.period_chains import PeriodChain
 from fitplug.numeric import AnyArray, FloatArray, ceil_float, frozen_property, gamma
 
@@ -106,13 +110,8 @@ class _PersonBound:
         self.h = matrix.totals[self.block]
         self.e = self.squares[self.block] // (periods.n - 1)
         self.above = [square // periods.most for square in strategy._bounds[0]]
-        self.near, self.errors = np.zeros((2, matrix.n))
-        for chain, multiple in zip(matrix.views, self.above, strict=True):
-            squares, errors = chain.column_squares
-            self.near += float(multiple) * squares
-            self.errors += float(multiple) * errors
-        self.errors += gamma(len(self.above) + 8) * (self.near + self.errors)
-        self.square = cache(self._square)
+        self.near, self.errors = sum_squares(matrix.views, self.above)
+        self.square = cache(partial(sum_square, matrix.views, self.above))
 
     def find(self) -> tuple[int, int]:
         """Bound the largest cost, and compute that of a person near it."""
@@ -121,14 +120,6 @@ class _PersonBound:
         bounds = [(self._bound(M, r), M, r) for _, M, r in choices]
         largest, M, r = max(bounds)
         return largest, self._find_person(M, r)
-
-    def _square(self, x: int) -> int:
-        """Compute a_x exactly."""
-        return sum(
-            multiple * chain.square_column(x)
-            for chain, multiple in zip(self.matrix.views, self.above, strict=True)
-            if multiple
-        )
 
     def _sum_near(self, M: float) -> FloatArray:
         h = self.h.astype(np.float64)

@@ -103,11 +103,11 @@ class ProductPairCertifier(ProductCertifier):
     def count_duals(self, structure: ProductStructure) -> tuple[int, int]:
         assert isinstance(structure, ProductPairStructure)
         p, q = super().count_duals(structure)
-        return p + int(_count_sides(structure).sum()) + len(structure.moves), q
+        return p + int(count_sides(structure).sum()) + len(structure.moves), q
 
     def unpack(self, structure: ProductStructure, duals: Duals) -> ProductDuals:
         assert isinstance(structure, ProductPairStructure)
-        sizes = _count_sides(structure)
+        sizes = count_sides(structure)
         ends = np.cumsum([*sizes, len(structure.moves)])
         first = len(duals.p) - int(ends[-1])
         *sides, shares = np.split(duals.p[first:], ends[:-1])
@@ -116,7 +116,7 @@ class ProductPairCertifier(ProductCertifier):
         return replace(unpacked, pairs=PairWeights(moves, near, shares, tuple(sides)))
 
 
-def _count_sides(structure: ProductPairStructure) -> IntArray:
+def count_sides(structure: ProductPairStructure) -> IntArray:
     """Count the sides of each attribute, shape (attributes,)."""
     moved = structure.moves.any(axis=0) & ~np.array(structure.batched.symmetric)
     moved &= np.array([tree is None for tree in structure.trees])

@@ -24,6 +24,7 @@ import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.product.certificate.product_duals import PairWeights
+from fitplug.families.product.certificate.products import count_sides
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import QueryAscent
@@ -121,7 +122,7 @@ class MovedCells(CellWeights):
         Raises:
             LinAlgError: If these have left all scales behind, which ends the descent.
         """
-        measured = replace(self, eta=tuple(covariance.compute_eta() for covariance in covariances))
+        measured = replace(self, eta=super().measure(covariances).eta)
         if max(float(eta.max(initial=0.0)) for eta in measured.eta) > _LARGEST:
             raise np.linalg.LinAlgError("the covariances are too small")
         return measured
@@ -175,18 +176,9 @@ class MovedCells(CellWeights):
         for a, grades in enumerate(self.batched.grades):
             if grades.tree is not None:
                 ways[:, a] += self.moves[:, a] == grades.tree.steps - 1
-        listed = (structure.moves + 1 * structure.near).tolist()
+        listed = (structure.moves.astype(np.int64) + structure.near).tolist()
         shares = np.zeros(len(listed))
         for way, share in zip(ways.tolist(), self.shares.tolist(), strict=True):
             shares[listed.index(way)] += share
-        sides = tuple(
-            np.zeros(len(p) if is_moved and not symmetric and tree is None else 0)
-            for p, is_moved, symmetric, tree in zip(
-                self.cells,
-                np.any(structure.moves, axis=0),
-                self.batched.symmetric,
-                structure.trees,
-                strict=True,
-            )
-        )
+        sides = tuple(np.zeros(n) for n in count_sides(structure).tolist())
         return self.cells, PairWeights(structure.moves, structure.near, shares, sides)
