@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fitplug.families import build_dense_covariance, build_dense_strategy
+from fitplug.families import Objective, build_dense_covariance, build_dense_strategy
+from fitplug.families.tree.design import designs
+from fitplug.families.tree.design.pair_descent import descend_tree_pairs
 from fitplug.families.tree.strategy import pair_cost as tree_pair_cost
+from fitplug.solve import Options
 from tests.helpers.tree_strategies import (
     PAIR_UNITS,
     draw_pair_strategy,
@@ -130,3 +133,24 @@ def test_variances_and_estimates(unit, seed):
     sigma, B = build_dense_covariance(strategy, 1.0)
     on_basis = W @ basis @ np.linalg.pinv(B @ basis, rcond=1e-12)
     np.testing.assert_allclose((on_basis @ sigma * on_basis).sum(1), exact, rtol=1e-5, atol=1e-7)
+
+
+def test_rounding_goes_on_where_more_bits_cost_more(monkeypatch):
+    """With 72 dense cells of very different variances, 23 bits can cost more than 20."""
+    structure = draw_pair_strategy(3)[1].structure
+    member = descend_tree_pairs(structure, Options("dual", 1e-3, 20, refine=False, progress=None))[
+        0
+    ]
+    costs = [2.03, 2.69, 0.63, 0.57916, 0.57915]
+    left, rounded = iter(costs), []
+
+    def evaluate(strategy, objective):
+        rounded.append(strategy)
+        return next(left)
+
+    monkeypatch.setattr(designs, "evaluate_at_targets", evaluate)
+    best = designs.round_trees(
+        structure, member.sweeps, objective=Objective(), upper=0.0, loss=1e-4
+    )
+    assert len(rounded) == len(costs)
+    assert best.sensitivity == pytest.approx(rounded[-1].sensitivity, rel=1e-6)

@@ -76,7 +76,7 @@ def round_trees(
         objective: The objective of the design.
         upper: The objective of the real strategies at their targets; 0 if unknown.
         loss: Bits are added until the objective of the integers is at most upper * (1 + loss),
-            until (for unknown `upper`) they lower it by no more than this share, or until there is
+            until (for unknown `upper`) they change it by no more than this share, or until there is
             no room for more bits.
 
     Raises:
@@ -101,7 +101,9 @@ def round_trees(
             break
         before, reached = reached, evaluate_at_targets(strategy, objective)
         best = strategy if reached < before or best is None else best
-        if reached <= upper * (1 + loss) or (not upper and reached >= before * (1 - loss)):
+        if reached <= upper * (1 + loss) or (
+            not upper and math.isclose(reached, before, rel_tol=loss)
+        ):
             break
     if best is None:
         raise DesignError(
