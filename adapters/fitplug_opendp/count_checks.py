@@ -111,10 +111,10 @@ def check_tables(plan: Plan, tables: Tables) -> None:
 
 
 def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
-    """Raise TablesError unless tables have the numbers of rows in no table by these attributes."""
+    """Raise TablesError unless tables have the numbers of rows outside the domain by these attributes."""
     if tables.unit is not None:
         raise TablesError(
-            "the plan's coverage counts the rows in no table, but person limits only the rows in "
+            "the plan's coverage counts the rows outside the domain, but person limits only the rows in "
             "the tables. Count without person, or design without coverage."
         )
     if tables.outside is None or tables.outside.names != names:

@@ -68,7 +68,7 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "the plan's coverage counts the rows in no table, but person limits only the rows in "
+            "the plan's coverage counts the rows outside the domain, but person limits only the rows in "
             "the tables. Leave out person, or design without coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)

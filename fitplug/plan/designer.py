@@ -94,7 +94,7 @@ def design(
             for trees, or over more than 4,096 cells.
         max_iterations: The limit on iterations per solve. Queries that share no cells are solved
             separately.
-        coverage: Whether releases also count, with noise, the rows that are in no table, by the
+        coverage: Whether releases also count, with noise, the rows outside the domain, by the
             attribute whose value is outside the domain; see `fitplug.Release.coverage`. These
             counts cost nothing more, because a row is either in the tables or in none. It needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.

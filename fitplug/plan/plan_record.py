@@ -87,7 +87,7 @@ class PlanRecord:
             plan has another objective, it is a bound on that objective.
         proof: The dual weights that prove the bound, and how the design ended.
         tolerance: The gap of rho that was asked for.
-        has_coverage: Whether releases have noisy numbers of the rows in no table.
+        has_coverage: Whether releases have noisy numbers of the rows outside the domain.
     """
 
     workload: Workload
@@ -196,7 +196,7 @@ class PlanRecord:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The answers about rows in no table; None if the plan has none."""
+        """The answers about rows outside the domain; None if the plan has none."""
         return Coverage.from_strategy(self.strategy) if self.has_coverage else None
 
     def epsilon(self, delta: float) -> float:
@@ -292,11 +292,11 @@ class PlanRecord:
         Raises:
             BudgetError: The unit is not `AddRemove` with `records` alone: a person then changes
                 several cells together, and what each has left does not limit this change. Or the
-                plan has coverage, and nothing is left for rows in no table.
+                plan has coverage, and nothing is left for rows outside the domain.
         """
         if self.has_coverage:
             raise BudgetError(
-                "plans with coverage have no unused budget: a row in no table costs all of rho, "
+                "plans with coverage have no unused budget: a row outside the domain costs all of rho, "
                 "and another release may count this row. Design without coverage."
             )
         if not allows_any_rows(self.unit):

@@ -1,4 +1,4 @@
-"""Coverage of a release: how many rows are in no table, by attribute, and their share."""
+"""Coverage of a release: how many rows are not counted, by attribute, and their share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ENTRIES = 10**6
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """Rows in no table. `Release.coverage` makes it.
+    """Rows outside the domain. `Release.coverage` makes it.
 
         release = fp.release(plan, tables)  # of a plan with coverage
         for row in release.coverage():
@@ -38,7 +38,7 @@ class CoverageRow:
 
 
 def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
-    """Estimate how many rows are in no table; see `Release.coverage`."""
+    """Estimate how many rows are not counted; see `Release.coverage`."""
     named = _estimate_numbers(release)
     if not named:
         return []
@@ -54,7 +54,7 @@ def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
 
 
 def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
-    """List the numbers of rows in no table, for the metadata of tables in any format."""
+    """List the numbers of rows outside the domain, for the metadata of tables in any format."""
     return [
         {"attribute": name, "rows": number.value, "std": number.std}
         for name, number in _estimate_numbers(release)

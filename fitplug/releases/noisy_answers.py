@@ -82,7 +82,7 @@ def describe_planned_population(
 
 
 def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
-    """Describe by rule which rows are in no table, without knowing the rows.
+    """Describe by rule which rows are not counted, without knowing the rows.
 
     Args:
         plan: The plan.
@@ -237,7 +237,7 @@ class NoisyAnswers:
             `Tables.seal`.
         outside: The attributes that the plan does not use and by whose values the counts left
             rows out, because they were made for other queries too.
-        coverage_answers: The noisy answers about rows in no table, shape (plan.coverage.size,);
+        coverage_answers: The noisy answers about rows outside the domain, shape (plan.coverage.size,);
             None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
             whose estimates are computed from its answers.

@@ -173,10 +173,10 @@ class Release(ReleaseTables):
         return found[0] if isinstance(q, (int, float)) else found
 
     def coverage(self) -> list[CoverageRow]:
-        """Estimate how many rows are in no table, because a value is outside the domain.
+        """Estimate how many rows are not counted, because a value is outside the domain.
 
         Returns:
-            A row for each attribute whose values leave rows out, then one for all rows in no table;
+            A row for each attribute whose values leave rows out, then one for all rows outside the domain;
             none if the plan was designed without `coverage=True`. A person's row that is outside
             the domain on several attributes is counted for each of them.
 

@@ -275,7 +275,7 @@ def _describe_preprocessing(release: Release, about: About) -> str:
 
 
 def _describe_coverage(release: Release) -> str:
-    """Say how many rows are in no table, if the release has coverage."""
+    """Say how many rows are not counted, if the release has coverage."""
     rows = release.coverage()
     if not rows:
         return ""
@@ -345,12 +345,12 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
 
 
 def _describe_coverage_answers(release: Release) -> list[str]:
-    """Describe the answers about rows in no table: one paragraph, or none."""
+    """Describe the answers about rows outside the domain: one paragraph, or none."""
     coverage = release.plan.coverage
     if coverage is None:
         return []
     return [
-        f"**Coverage.** {coverage.size} more answers count rows in no table, with noise of the "
+        f"**Coverage.** {coverage.size} more answers count rows outside the domain, with noise of the "
         "same sigma. No row changes both these answers and the answers in the table above, and no "
         "row changes the coverage answers by more than the plan's sensitivity. So rho covers both."
     ]

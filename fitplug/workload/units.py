@@ -254,7 +254,7 @@ class BoundUnit:
             unit: The unit.
             domain: The domain.
             counted: The attributes that are counted, by default all of the domain. Records outside
-                the domain on one of them are in no table.
+                the domain on one of them are not counted.
 
         Raises:
             DomainError: An attribute is unknown, or a measure, whose cells divide a record.

@@ -1,4 +1,4 @@
-"""`coverage = true`: run, show, the review and release.json name how many rows are in no table."""
+"""`coverage = true`: run, show, the review and release.json name how many rows are not counted."""
 
 from __future__ import annotations
 
@@ -59,10 +59,17 @@ def test_a_run_names_how_to_count_what_it_leaves_out(root: Path, tmp_path: Path)
     assert number not in said
     spec = make(tmp_path)
     assert f"{other}; to estimate how many, {number}." in fitplug("design", spec).out
-    spec.write_text(spec.read_text().replace("{ records = 1 }", "{ replace_one = [] }"))
-    said = fitplug("design", spec).out
-    assert other in said
-    assert number not in said
+    text = spec.read_text()
+    for old, new, where in (
+        ("{ records = 1 }", "{ replace_one = [] }", "."),
+        ("[privacy]", 'person = "ID"\n[privacy]', "."),
+        ("[ledger]", '[design]\nperiods = "SEX"\n[ledger]', " (not possible for SEX)."),
+    ):
+        assert text.count(old) == 1
+        spec.write_text(text.replace(old, new))
+        said = fitplug("design", spec).out
+        assert other + where in said
+        assert number not in said
 
 
 def test_json_and_the_review_say_it(root: Path) -> None:

@@ -167,7 +167,7 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     """
     if plan.has_coverage:
         raise InputError(
-            "the plan has coverage, but a row in no table may be in no period. Design it without "
+            "the plan has coverage, but a row outside the domain may be in no period. Design it without "
             "coverage."
         )
     possible = plan.causal_attributes
