@@ -89,7 +89,7 @@ class LedgerError(FitplugError):
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """The key belongs to a charge for another plan or amount, or to one that cannot be retried.
+    """The key belongs to another charge: for another plan or amount, or one that cannot be retried.
 
     Attributes:
         number: The number of the charge with this key in the ledger.

@@ -257,7 +257,7 @@ class NoiseSource:
         )
 
     def draw_coverage(self, outside: OutsideCounts | None, run: str) -> IntVector | None:
-        """Draw the noise of the answers about records outside the domain, after a test of the sampler.
+        """Draw the noise of the coverage answers, after a test of the sampler.
 
         The caller must have charged the ledger, if there is one, and must ensure that no other draw
         of these answers is ever published.

@@ -31,8 +31,8 @@ def count(
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
 
-    A row is left out of every table if it is null or outside the domain on an attribute of any
-    table, because the tables must be marginals of one histogram.
+    A row is not counted in any table if a value is null or outside the domain, in an attribute of
+    any of the tables: all tables must count the same rows.
 
     Tables with a measure count shares of rows: the shares of each row are divided between the two
     bounds of the measure, according to its value. Columns of measures hold integers, floats or
@@ -58,8 +58,8 @@ def count(
         unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
             plan, which has its own. At most `records` rows of each person are counted. With
             `distinct`, at most one in each cell over all counted attributes; with `once_per`, at
-            most one in each cell of that attribute. With `ReplaceOne`, which may not have `within`,
-            one. The returned tables record this limit as `unit`.
+            most one in each cell of that attribute. With `ReplaceOne` (without `within`), one row.
+            The returned tables record this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.

@@ -22,8 +22,8 @@ class Series(Protocol):
         series = fp.open_series("jobs/", ledger=ledger)
         series.release("2024-02", "february.parquet")
 
-    `begin_series` and `open_series` make it. What is released is in the folder, and `read` reads
-    it. The series itself holds no data.
+    `begin_series` and `open_series` make a series. Its folder has what is released, and `read`
+    reads this. The object itself holds no data.
     """
 
     @property
@@ -48,7 +48,7 @@ class Series(Protocol):
 
     @property
     def tables(self) -> tuple[AttributeSet, ...]:
-        """Attribute sets to count for each period; `(plan.domain, series.tables)` asks for them."""
+        """The attribute sets to count by `fp.count(source, (plan.domain, series.tables))`."""
 
     def read(self) -> PartialRelease:
         """Read what is released so far.

@@ -1,4 +1,4 @@
-"""Rows outside the domain: how many there are, and by which attribute. Confidential: never printed."""
+"""Rows outside the domain: how many there are, by attribute. Confidential: never printed."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class Hierarchy(Categories):
 
     A node is the path of labels that leads to it, so labels may repeat under different parents.
     Nodes may have any number of children. A leaf that skips levels repeats its label on them. The
-    cells are in the order of `leaves`, except that the leaves of a node stand together: each node
-    stands where `leaves` names it first.
+    cells follow the order of `leaves`, but the leaves of each node are moved together, to the place
+    of the node's first leaf.
 
     Args:
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
@@ -232,7 +232,7 @@ class Hierarchy(Categories):
 
         Args:
             level: The name of the new level.
-            region_of: The label of the region of every leaf, by the code of the leaf.
+            region_of: The label of each leaf's region, by the leaf's code.
 
         Raises:
             DomainError: If a leaf has no region, or the regions do not nest with the levels.

@@ -123,7 +123,7 @@ class Approximation(EstimatedNumber):
     interval covers the exact value with approximately its confidence.
 
     Attributes:
-        value: The formula of the estimates.
+        value: The value of the formula at the estimates.
         std: The standard deviation by the delta method.
         denominators: The linear combinations that the formula divides by.
 

@@ -19,17 +19,17 @@ _MOST_ENTRIES = 10**6
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """Rows outside the domain. `Release.coverage` makes it.
+    """An estimate of how many rows are outside the domain, from `Release.coverage`.
 
         release = fp.release(plan, tables)  # of a plan with coverage
         for row in release.coverage():
             print(row.attribute, row.rows.value, row.share.interval())
 
     Attributes:
-        attribute: The attribute whose value is outside the domain; None for any attribute.
+        attribute: The attribute whose value is outside the domain; None for rows outside on any.
         rows: The number of rows. Noise may make it negative.
-        share: The share of these rows among all rows, in tables or not; None if no group adds up to
-            the number of rows in the tables.
+        share: The share of these rows in all rows, counted or not. None if no group of queries adds
+            up to the number of counted rows.
     """
 
     attribute: str | None
@@ -43,7 +43,7 @@ def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
     if not named:
         return []
     (_, in_no_table), in_tables = named[-1], _estimate_total(release)
-    # A number by attribute is the mean of its own answer and of the number in no table: half the
+    # A number by attribute is the mean of its own answer and of the number outside: half the
     # latter's variance is their covariance. A single attribute has no answer of its own.
     shared = in_no_table.std**2 / (1 if len(named) == 2 else 2)
     covariances = [*[shared] * (len(named) - 1), in_no_table.std**2]
@@ -62,7 +62,7 @@ def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
 
 
 def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]]:
-    """Estimate the number of rows outside each attribute, then in no table; [] without coverage."""
+    """Estimate the number of rows outside each attribute, then outside any; [] without coverage."""
     coverage, answers = release.plan.coverage, release.coverage_answers
     if coverage is None or answers is None:
         return []

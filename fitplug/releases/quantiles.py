@@ -175,7 +175,8 @@ class _CumulativeCounts:
         self._reader, self._asked, self._within = reader, asked, within
         ends = ends[(ends >= self._first) & (ends < stop)]
         refusal = WorkloadError(
-            f"{asked!r} cannot be counted up to each value of {name!r}. Use a group that can."
+            f"{asked!r} does not give the count up to each value of {name!r}. Use a group "
+            "that lists these values or their prefixes."
         )
         try:
             boxes = reader.read_cumulative(asked, {**within, name: outer}, name)

@@ -53,10 +53,9 @@ class Release(ReleaseTables):
                 group's shape.
 
         Returns:
-            An Estimate, whose standard deviation is exact, from the full covariance. For an
-            expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
-            method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
-            an Approximation by the delta method.
+            For a sum, an Estimate with its exact standard deviation. For a ratio "a / b", a Ratio
+            with an approximate standard deviation, by the delta method, and Fieller's interval. For
+            any other formula, such as "a / b - c / d", an Approximation by the delta method.
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
@@ -176,7 +175,7 @@ class Release(ReleaseTables):
         """Estimate how many rows are not counted, because a value is outside the domain.
 
         Returns:
-            A row for each attribute whose values leave rows out, then one for all rows outside the domain;
+            A row for each attribute whose values leave rows out, then one for all rows outside;
             none if the plan was designed without `coverage=True`. A person's row that is outside
             the domain on several attributes is counted for each of them.
 

@@ -285,8 +285,8 @@ def _describe_coverage(release: Release) -> str:
         for row in (rows if len(rows) > 2 else rows[:1])
     ]
     return (
-        f" Their numbers are released with noise of the same sigma, by attribute: "
-        f"{'; '.join(listed)}. They cost nothing more, because a row is either in the tables or in "
+        " Their numbers are released with noise of the same sigma, by attribute: "
+        f"{'; '.join(listed)}. They cost nothing more, because a row is either in all tables or in "
         "none."
     )
 
@@ -350,9 +350,9 @@ def _describe_coverage_answers(release: Release) -> list[str]:
     if coverage is None:
         return []
     return [
-        f"**Coverage.** {coverage.size} more answers count rows outside the domain, with noise of the "
-        "same sigma. No row changes both these answers and the answers in the table above, and no "
-        "row changes the coverage answers by more than the plan's sensitivity. So rho covers both."
+        f"**Coverage.** {coverage.size} more answers count rows outside the domain, with noise of "
+        "the same sigma. No row changes both these answers and the answers in the table above, and "
+        "no row changes the coverage answers by more than the sensitivity. So rho covers both."
     ]
 
 

@@ -102,7 +102,9 @@ def describe_coverage(plan: Plan) -> list[tuple[str, str]]:
     if plan.coverage is None:
         return []
     std = float(plan.coverage.upper_variances(plan.noise_std).max()) ** 0.5
-    return [("coverage", f"their number by attribute, std {std:.4g}, at no further cost")]
+    return [
+        ("coverage", f"the number of such rows by attribute, std {std:.4g}, at no further cost")
+    ]
 
 
 def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> None:
@@ -175,7 +177,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         rows = f"about {rounded:,} (from the files' footers)"
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
-        files += f"; {preview.left_out:,} more in folders that where excludes"
+        files += f"; {preview.left_out:,} more in folders that [data] where excludes"
     print_facts(
         ("files", files),
         ("rows", rows),
@@ -304,7 +306,7 @@ def _describe_charge(
     if entry.covered_by is not None:
         charge = f"covered by charge {entry.covered_by}"
     if state != "new":
-        charge += f" earlier (charge {entry.id}), nothing now"
+        charge += f" earlier (charge {entry.id}), nothing more now"
     new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""
     left = f"{format_down(ledger.remaining)} of {format_down(ledger.total, 6)} left"
     return [("ledger", f"{ledger.path}{new}: {charge}, {left}")]
