@@ -285,7 +285,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     spec = SPEC.replace("[domain]", more).replace('INCOME = "sum"', 'INCOME = "sum"\nTAX = "sum"')
     ran = fitplug("design", make(tmp_path, spec))
     assert ran.code == 2
-    assert "TAX, INCOME have 200,000,000 units together" in ran.err
+    assert "TAX, INCOME multiply to 200,000,000" in ran.err
 
 
 def test_truncation_of_sums_is_not_estimated(tmp_path):

@@ -354,7 +354,7 @@ def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
 def test_units_of_distinct_cells_are_refused(people: dict[str, pa.Array]) -> None:
     wanted = (DOMAIN, [("sex", "pay")])
     for unit, said in [
-        (fp.AddRemove(records=2, distinct=True), "distinct=True does not work"),
+        (fp.AddRemove(records=2, distinct=True), "distinct=True cannot be combined"),
         (fp.AddRemove(records=2, once_per="pay"), "is a measure"),
     ]:
         with pytest.raises(DomainError, match=said):
