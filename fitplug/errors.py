@@ -123,7 +123,7 @@ def quote(text: str) -> str:
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], call: str) -> None:
-    """Raise TypeError unless an argument is of a class, as if two arguments are exchanged.
+    """Raise TypeError if an argument has the wrong class, for example because two are exchanged.
 
     Args:
         name: The name of the argument.

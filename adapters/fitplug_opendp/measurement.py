@@ -42,9 +42,9 @@ def make_fitness_for_use(
       `fp.ReplaceOne()`, change_one_distance();
     * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
 
-    OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors
-    as NumPy arrays: for a Python list with a number that does not fit, OpenDP's own error names
-    that number.
+    OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors as
+    NumPy arrays. If a Python list has a number that does not fit, OpenDP's own error quotes the
+    number.
 
     Args:
         input_domain: One of these domains.

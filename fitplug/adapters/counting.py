@@ -36,7 +36,7 @@ def count(
 
     Tables with a measure count shares of rows: the shares of each row are divided between the two
     bounds of the measure, according to its value. Columns of measures hold integers, floats or
-    decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
+    decimals, or the text of CSV files; null, NaN and text that spells no number are not values.
 
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so two counts may choose different rows.
@@ -52,8 +52,8 @@ def count(
             the files under the same paths and run the same code as this process, which fitplug
             checks. A CSV file is one task, however large; in other files, each row group or record
             batch may be one.
-        person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
-            person; by default it is drawn at random. The same key always keeps the same rows,
+        person_key: The secret key of the hash that chooses the rows of each person, at least 16
+            bytes. By default it is drawn at random. The same key always keeps the same rows,
             independently of the files, their order and the workers.
         unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
             plan, which has its own. At most `records` rows of each person are counted. With

@@ -101,10 +101,9 @@ class Hierarchy(Categories):
             fp.Hierarchy.from_columns({"region": ["north", "south"], "city": ["Ulm", "Rom"]})
 
         Args:
-            columns: The labels of all leaves by the name of the level, the coarsest first: a
-                mapping from names to lists, arrays or columns of pandas, Polars or Arrow, each
-                (leaves,); or a frame of pandas or Polars, or an Arrow table. The codes of the
-                leaves come last.
+            columns: A table with a column for each level, the coarsest first and the codes of the
+                leaves last. It is a data frame of pandas or Polars, an Arrow table, or a mapping
+                from the names of the levels to lists, arrays or columns (leaves,).
             other: Label of one more leaf; see `Hierarchy`.
 
         Raises:

@@ -356,7 +356,7 @@ class NoisyAnswers:
             confidence: The probability that an interval covers the exact answer.
             simultaneous: Whether all intervals of the group cover their exact answers
                 simultaneously with at least this probability, whatever the covariance (Sidak's
-                inequality). If not, each interval does so by itself.
+                inequality). If not, each interval covers its own answer with this probability.
 
         Returns:
             The lower and the upper ends, each of the group's shape.

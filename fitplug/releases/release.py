@@ -221,8 +221,8 @@ class Release(ReleaseTables):
         the answers. This notices accidents and edits. It does not notice a forged folder, whose
         files may all agree.
 
-        If the answers or a table are in several parts, each is read, and its digest checked, when
-        it is needed. `verify` checks all of them.
+        If the answers or tables are in several parts, a part is read, and its digest checked, only
+        when it is needed. `verify` checks all parts.
 
         Args:
             location: The folder, or the URL of one in a store.
@@ -312,8 +312,8 @@ class Release(ReleaseTables):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`. Also if no integers add up to the totals, or if
-                there are sums of measures.
+            WorkloadError: As for `nonnegative`; or no integers add up to the totals, or there are
+                sums of measures.
 
         Example:
             >>> release.integers().estimates["sex x age"].shape

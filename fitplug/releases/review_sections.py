@@ -128,8 +128,8 @@ def _describe_unprotected(plan: Plan) -> str:
         return f"None, not even the number of rows. {made}"
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
-        f"The number of counted rows{which} is released exactly, without noise, because adjacent "
-        f"data sets have equal numbers. Nothing else is released unprotected. {made}"
+        f"The number of counted rows{which} is released exactly, without noise, because it is the "
+        f"same in adjacent data sets. Nothing else is released unprotected. {made}"
     )
 
 
@@ -285,9 +285,9 @@ def _describe_coverage(release: Release) -> str:
         for row in (rows if len(rows) > 2 else rows[:1])
     ]
     return (
-        " Their numbers are released with noise of the same sigma, by attribute: "
-        f"{'; '.join(listed)}. They cost nothing more, because a row is either in all tables or in "
-        "none."
+        " The numbers of these rows are released with noise of the same sigma, by attribute: "
+        f"{'; '.join(listed)}. They cost nothing more, because each row is either in all tables or "
+        "in none of them."
     )
 
 

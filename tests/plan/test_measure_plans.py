@@ -193,7 +193,11 @@ class TestQueries:
     @pytest.mark.parametrize(
         ("unit", "error", "says"),
         [
-            (fp.AddRemove(records=2, distinct=True), fp.WorkloadError, "distinct=True cannot be combined"),
+            (
+                fp.AddRemove(records=2, distinct=True),
+                fp.WorkloadError,
+                "distinct=True cannot be combined",
+            ),
             (fp.AddRemove(records=2, once_per="y"), fp.DomainError, "the measure 'y'"),
             (fp.ReplaceOne(within=("y",)), fp.DomainError, "the measure 'y'"),
         ],

@@ -244,8 +244,8 @@ class Facts:
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
-            f"This plan is {describe_gap(self.plan)}. Upper limits on savings include what a "
-            "better plan for the same targets might save."
+            f"This plan is {describe_gap(self.plan)}. The savings are upper limits, because they "
+            "include what a better plan for the same targets might save."
         )
 
     @property
