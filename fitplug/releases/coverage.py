@@ -26,7 +26,8 @@ class CoverageRow:
             print(row.attribute, row.rows.value, row.share.interval())
 
     Attributes:
-        attribute: The attribute whose value is outside the domain; None for rows outside on any.
+        attribute: The attribute whose value is outside the domain. None for the number of all rows
+            outside the domain.
         rows: The number of rows. Noise may make it negative.
         share: The share of these rows in all rows, counted or not. None if no group of queries adds
             up to the number of counted rows.

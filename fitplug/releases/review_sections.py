@@ -63,8 +63,8 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
 
 _DISPLAY = (
     "\n\nDisplay tables are published too: numbers without negative counts that agree with each "
-    "other, computed from the same answers. They are biased; their intervals are those of the "
-    "unbiased estimates, cut to what can be true."
+    "other, computed from the same answers. They are biased. Their intervals are those of the "
+    "unbiased estimates, without impossible values such as negative counts."
 )
 
 
@@ -368,8 +368,8 @@ def _describe_shares(release: Release) -> str:
     if shares == 1:
         return ""
     return (
-        f" They count {shares:,} shares per row, which measures divide between their bounds. No "
-        "value between the bounds costs more than the costlier bound."
+        f" With measures, each row counts as {shares:,} shares, which are divided between the "
+        "bounds according to the row's value. No value costs more than the costlier bound."
     )
 
 

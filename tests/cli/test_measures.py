@@ -146,7 +146,7 @@ class TestRelease:
         (part,) = (folder / "income.parquet").iterdir()
         metadata = pq.read_schema(part).metadata
         assert metadata[b"fitplug.units"].endswith(b": sum of INCOME")
-        assert "200 shares per row" in (folder / "review.md").read_text()
+        assert "counts as 200 shares" in (folder / "review.md").read_text()
 
     def test_release_json_has_the_rules(self, root):
         found = json.loads((root / "release" / "release.json").read_text())
@@ -171,7 +171,7 @@ class TestRelease:
         assert "These rows may have any values, of measures too" in text
         assert "The bounds are public; fitplug did not read them from the rows" in text
         assert NOT_COVERED in text
-        assert "200 shares per row" in text
+        assert "counts as 200 shares" in text
         assert "No standard deviation and no interval covers" in text
 
     def test_a_release_is_read_back_and_estimated(self, root, tmp_path):
