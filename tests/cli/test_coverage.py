@@ -127,7 +127,7 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
             "{ replace_one = [] }",
             "makes the number of rows in the tables public",
         ),
-        ("{ records = 1 }", "{ records = 2, distinct = true }", "not limit the rows of a person"),
+        ("{ records = 1 }", "{ records = 2, distinct = true }", "not limit a person's rows"),
         ("coverage = true", 'coverage = true\nperiods = "AGE"', "periods"),
     ],
 )

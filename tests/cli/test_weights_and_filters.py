@@ -210,7 +210,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
 def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) -> None:
     """In the rows of another year, a person may be in another cell, and pay there too."""
     ran = fitplug("run", make(tmp_path), "--covered-by", "1")
-    assert (ran.code, "weight or where may select different rows. Use" in ran.err) == (2, True)
+    assert (ran.code, "weight or where may select other rows. Use" in ran.err) == (2, True)
     assert not (tmp_path / "release").exists()
     domain = fp.Domain({"SEX": ["1", "2"]})
     plan, less = (
