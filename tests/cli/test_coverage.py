@@ -88,7 +88,7 @@ def test_json_and_the_review_say_it(root: Path) -> None:
         (row["rows"], row["std"]) for row in numbers
     ]
     review = (root / "release" / "review.md").read_text()
-    assert "The numbers of these rows are released with noise of the same sigma, by attribute: SEX: " in review
+    assert "are released with noise of the same sigma, by attribute: SEX: " in review
     assert fitplug("verify", root / "release").code == 0
 
 

@@ -265,7 +265,7 @@ REFUSED = [
     (', other = "none"', "", "ask for 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
     ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
-    ("{ records = 1 }", "{ records = 2, distinct = true }", "cannot be combined with the measure INCOME"),
+    ("{ records = 1 }", "{ records = 2, distinct = true }", "combined with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
     ('"people.csv"', '"people.csv"\nweight = "INCOME"', "is also an attribute of the queries"),
 ]  # fmt: skip
