@@ -172,7 +172,7 @@ def _describe_values(attribute: Attribute) -> str:
     spec = Domain({"a": attribute}).spec()["a"]
     kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
     other = attribute.other
-    takes = "" if other is None else f"; {escape_cell(other)} counts all other values and none"
+    takes = "" if other is None else f"; {escape_cell(other)} counts missing values and all others"
     return f"{attribute.size:,} cells ({kind}{takes})"
 
 
