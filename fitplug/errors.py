@@ -89,7 +89,7 @@ class LedgerError(FitplugError):
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """The key belongs to a charge for another plan or amount, or to one that cannot be retried.
+    """The key belongs to another charge: for another plan or amount, or one that cannot be retried.
 
     Attributes:
         number: The number of the charge with this key in the ledger.
@@ -123,7 +123,7 @@ def quote(text: str) -> str:
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], call: str) -> None:
-    """Raise TypeError unless an argument is of a class, as if two arguments are exchanged.
+    """Raise TypeError if an argument has the wrong class, for example because two are exchanged.
 
     Args:
         name: The name of the argument.

@@ -224,7 +224,7 @@ def _make_selection(
         if key is not None:
             raise BudgetError(
                 "person_key chooses which rows of a person are counted, but the source has no "
-                "person=. Set it, or leave out person_key."
+                "person=. Set person, or leave out person_key."
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))

@@ -158,8 +158,9 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     for name, value in given.items():
         if name in list_person_columns(source):
             raise DomainError(
-                f"missing cannot give a value for {name!r}, which identifies persons: all rows "
-                "of a file without it would belong to one person. Leave it out of missing."
+                f"missing cannot give a value for {name!r}, which identifies persons: all rows of "
+                "a file that lacks this column would belong to one person. Leave it out of "
+                "missing."
             )
         if name not in encoders:
             raise DomainError(

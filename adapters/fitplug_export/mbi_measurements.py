@@ -94,8 +94,8 @@ class TableMeasurement(NamedTuple):
 def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
     """Make measurements for mbi (private-pgm), which draws synthetic rows from a model.
 
-    They are the noisy answers of the strategy with their independent noise, so the loss of mbi
-    is the Gaussian likelihood of this release. See the page "Draw synthetic data" of the docs.
+    The measurements are the noisy answers of the strategy, whose noise is independent. So mbi's
+    loss is the Gaussian likelihood of this release. See the page "Draw synthetic data" of the docs.
 
     Args:
         release: The release.
@@ -167,10 +167,7 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
             groups of rows, or no query counts all rows.
     """
     for name in list_measures(plan.domain, plan.workload.attributes):
-        raise WorkloadError(
-            f"cannot make synthetic rows with the measure {name!r}: each row is divided between "
-            "two of its cells. Use fp.Bins for it."
-        )
+        raise WorkloadError(f"synthetic rows cannot have the measure {name!r}. Use fp.Bins for it.")
     if public := plan.strategy.structure.public_attributes:
         raise WorkloadError(
             f"the totals of each {', '.join(public)} are public for "

@@ -36,10 +36,9 @@ def write_sdmx(
             different versions, or groups with different names.
         confidence: The confidence of the intervals of groups whose target has none.
         dimensions: {attribute: dimension}, such as {"MONTH": "TIME_PERIOD", "STATE": "REF_AREA"},
-            for dimensions with another name. TIME_PERIOD needs `fitplug.Dates` without `other`,
-            whose cells groups list ("identity").
-        codes: {attribute: {label: code}}, for labels with a code of their own, by the labels that
-            tables show.
+            for dimensions with another name. TIME_PERIOD needs a `fitplug.Dates` attribute without
+            `other`, asked for by "identity".
+        codes: {attribute: {label: code}}: your own codes for labels that tables show.
         dataflows: {group: dataflow}, such as {"pyramid": "ESTAT:DF_AGE(1.0.0)"}, for groups whose
             structure is maintained elsewhere. Their files have no dimension QUERY_GROUP, and
             structures.xml leaves them out, except for the codes.

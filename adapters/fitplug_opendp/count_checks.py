@@ -111,11 +111,11 @@ def check_tables(plan: Plan, tables: Tables) -> None:
 
 
 def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
-    """Raise TablesError unless tables have the numbers of rows in no table by these attributes."""
+    """Raise TablesError unless tables have the numbers of rows outside these attributes."""
     if tables.unit is not None:
         raise TablesError(
-            "the plan's coverage counts the rows in no table, but person limits only the rows in "
-            "the tables. Count without person, or design without coverage."
+            "the plan's coverage also counts rows outside the domain, but person limits only the "
+            "rows in the tables. Count without person, or design without coverage."
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
@@ -240,9 +240,9 @@ def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
     for name in list_outside_attributes(plan, tables):
         if name not in plan.domain or plan.domain[name] != tables.domain[name]:
             raise TablesError(
-                f"the tables leave out rows because of {name!r}, which the plan's domain does not "
-                f"have with the same cells. The unit of privacy ({plan.unit}) does not protect "
-                "whether a row is counted. Count again with the plan."
+                f"the count left out rows because of {name!r}, which is missing from the plan's "
+                f"domain or has other cells there. The unit of privacy ({plan.unit}) does not "
+                "protect whether a row is counted. Count again with the plan."
             )
 
 

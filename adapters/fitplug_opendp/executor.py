@@ -36,7 +36,7 @@ class ExactCounts(ABC):
         rows: The rows that they were counted from.
         seal: Their seal under a nonce that is stored until the release is published, so that the
             same counts have the same seal in each run; None if no run resumes another.
-        outside: The numbers of records in no table; None if they were not counted.
+        outside: The numbers of records outside the domain; None if they were not counted.
     """
 
     rows: CountedRows

@@ -134,11 +134,12 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
 
     Its metric is symmetric_distance(), where d_in is the number of rows added to or removed from
-    the one histogram that the tables are marginals of. With measures, the tables hold shares of
-    rows, and d_in still counts whole rows. For plans of `fp.ReplaceOne()` it is
-    change_one_distance(), where d_in is the number of rows of this histogram that are replaced by
-    others. Tables that do not hold whole rows may be refused; then none of their neighbours holds
-    whole rows either. OpenDP's feature "honest-but-curious" must be switched on first.
+    the histogram whose marginals the tables are. With measures, the tables hold shares of rows, and
+    d_in still counts whole rows. For plans of `fp.ReplaceOne()` it is change_one_distance(), where
+    d_in is the number of rows of this histogram that are replaced by others. Tables whose shares do
+    not add up to whole rows may be refused. Adding or removing a row does not make them whole, so
+    all neighbours of such tables are like them. OpenDP's feature "honest-but-curious" must be
+    switched on first.
 
     Args:
         plan: The plan, from `fitplug.design`.

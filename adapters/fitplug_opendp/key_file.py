@@ -291,8 +291,8 @@ class RunSecret:
                 secret = key_file.find()
         elif release.charged_seal is not None:
             secret = key_file.read(
-                "Without the key, fitplug cannot check that the counts are the ones charged "
-                "for; then only a new release, with a new ledger key, is possible."
+                "Without the key, fitplug cannot check that the counts are those of the charge. "
+                "If the key is lost, make a new release with a new ledger key."
             )
         else:
             secret = key_file.keep()

@@ -36,15 +36,15 @@ def make_fitness_for_use(
 
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
-      then_count_by_categories gives such counts, if it has no null cell or the attribute has one
-      for it. Plans with measures are refused here, as such a vector holds no sums;
+      then_count_by_categories gives such counts if it has no cell for null, or the attribute has
+      one too. Plans with measures are refused here, as such a vector holds no sums;
     * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance() or, for a plan of
       `fp.ReplaceOne()`, change_one_distance();
     * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
 
-    OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors
-    as NumPy arrays: for a Python list with a number that does not fit, OpenDP's own error names
-    that number.
+    OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors as
+    NumPy arrays. If a Python list has a number that does not fit, OpenDP's own error quotes the
+    number.
 
     Args:
         input_domain: One of these domains.

@@ -242,7 +242,7 @@ class NoiseSource:
             seal: The seal of the exact counts, if the release publishes it.
             outside: Attributes that the plan does not use but by which records were left out.
             entry: The charge in the ledger; None if no ledger was charged.
-            coverage: The noisy answers about records in no table.
+            coverage: The noisy answers about records outside the domain.
         """
         return Release(
             plan=self.plan,
@@ -257,7 +257,7 @@ class NoiseSource:
         )
 
     def draw_coverage(self, outside: OutsideCounts | None, run: str) -> IntVector | None:
-        """Draw the noise of the answers about records in no table, after a test of the sampler.
+        """Draw the noise of the coverage answers, after a test of the sampler.
 
         The caller must have charged the ledger, if there is one, and must ensure that no other draw
         of these answers is ever published.

@@ -367,8 +367,8 @@ class Output:
         folders = (self.place, *map(self.place.join, (ANSWER_PARTS, *tables)))
         if self._is_marked() or any(folder.list_sizes() for folder in folders):
             raise InputError(
-                f"{self} holds files that are not a finished release of this charge. Name "
-                f"another folder, or remove them and {MARK}."
+                f"{self} holds files that are not a finished release of this charge. Name another "
+                f"folder, or remove these files and {MARK}."
             )
 
     def _is_marked(self) -> bool:

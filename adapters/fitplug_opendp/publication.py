@@ -253,7 +253,7 @@ class Publication(ABC, Generic[C, R]):
         return replace(entered, staged=None).find_staged()
 
     def _describe(self, counts: C) -> Release:
-        """Make the release with only the answers about records in no table.
+        """Make the release with only the answers about records outside the domain.
 
         They are part of the manifest, which is durable as a whole or not at all, and nobody sees
         them before that.

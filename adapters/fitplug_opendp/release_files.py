@@ -251,7 +251,7 @@ def _describe_public_totals(release: Release) -> dict[str, Any]:
 
 
 def build_coverage_record(release: Release, confidence: float) -> dict[str, Any]:
-    """Build the record of the rows in no table, with their share of all rows, if counted."""
+    """Build the record of the rows outside the domain, with their share of all rows, if counted."""
     rows = []
     for row in release.coverage():
         record = {

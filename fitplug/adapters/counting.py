@@ -31,12 +31,12 @@ def count(
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
 
-    A row is left out of every table if it is null or outside the domain on an attribute of any
-    table, because the tables must be marginals of one histogram.
+    A row is not counted in any table if a value is null or outside the domain, in an attribute of
+    any of the tables: all tables must count the same rows.
 
     Tables with a measure count shares of rows: the shares of each row are divided between the two
     bounds of the measure, according to its value. Columns of measures hold integers, floats or
-    decimals, or the text of CSV files; text that spells no number, null and NaN are not values.
+    decimals, or the text of CSV files; null, NaN and text that spells no number are not values.
 
     A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so two counts may choose different rows.
@@ -52,14 +52,14 @@ def count(
             the files under the same paths and run the same code as this process, which fitplug
             checks. A CSV file is one task, however large; in other files, each row group or record
             batch may be one.
-        person_key: At least 16 secret bytes, the key of the hash that chooses the rows of each
-            person; by default it is drawn at random. The same key always keeps the same rows,
+        person_key: The secret key of the hash that chooses the rows of each person, at least 16
+            bytes. By default it is drawn at random. The same key always keeps the same rows,
             independently of the files, their order and the workers.
         unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
             plan, which has its own. At most `records` rows of each person are counted. With
             `distinct`, at most one in each cell over all counted attributes; with `once_per`, at
-            most one in each cell of that attribute. With `ReplaceOne`, which may not have `within`,
-            one. The returned tables record this limit as `unit`.
+            most one in each cell of that attribute. With `ReplaceOne` (without `within`), one row.
+            The returned tables record this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
             in this process when tasks end. Those numbers are exact, so show their ratio
             only; for files that do not state their number of rows, it is guessed from their size.

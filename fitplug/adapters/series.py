@@ -22,8 +22,8 @@ class Series(Protocol):
         series = fp.open_series("jobs/", ledger=ledger)
         series.release("2024-02", "february.parquet")
 
-    `begin_series` and `open_series` make it. What is released is in the folder, and `read` reads
-    it. The series itself holds no data.
+    `begin_series` and `open_series` make a series. Its folder has what is released, and `read`
+    reads this. The object itself holds no data.
     """
 
     @property
@@ -48,7 +48,7 @@ class Series(Protocol):
 
     @property
     def tables(self) -> tuple[AttributeSet, ...]:
-        """Attribute sets to count for each period; `(plan.domain, series.tables)` asks for them."""
+        """The attribute sets to count by `fp.count(source, (plan.domain, series.tables))`."""
 
     def read(self) -> PartialRelease:
         """Read what is released so far.
@@ -68,9 +68,9 @@ class Series(Protocol):
 
         Args:
             period: The period: a value of the attribute, or its text.
-            data: Exact counts with at least `tables`, a function that returns them when they are
-                needed, or a `Source` or its path. Only the cells of this period are used. The
-                counts must be final: no release includes later changes of the data.
+            data: Exact counts with at least `tables`; or a function that returns them; or a
+                `Source` or its path. Only the cells of this period are used. The counts must be
+                final: no release includes later changes of the data.
 
         Returns:
             What is released so far, with this period.
@@ -178,8 +178,8 @@ def open_series(
         folder: The folder of the series.
         ledger: The ledger that the series was charged to. Without a ledger, the series can be read
             but not continued, and fitplug compares it with no ledger.
-        key_file: The key file of `begin_series`, if it was given there or has been moved. The file
-            is needed when a period is drawn.
+        key_file: The file of the key, if `begin_series` was given one or the file has been moved.
+            It is needed to draw a period.
 
     Returns:
         The series.

@@ -1,4 +1,4 @@
-"""Rows in no table: how many there are, and by which attribute. Confidential: never printed."""
+"""Rows outside the domain: how many there are, by attribute. Confidential: never printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fitplug.numeric import BoolArray
 
 @dataclass(frozen=True, repr=False)
 class OutsideCounts:
-    """Exact numbers of the rows that are in no table. They are confidential.
+    """Exact numbers of the rows outside the domain. They are confidential.
 
     Attributes:
         names: The attributes that leave rows out, in the domain's order.
@@ -55,7 +55,7 @@ class OutsideCounts:
         used: Sequence[str],
         weights: Counts | None = None,
     ) -> OutsideCounts:
-        """Count the rows that are in no table.
+        """Count the rows outside the domain.
 
         Args:
             domain: The domain of the counts.

@@ -68,8 +68,8 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "the plan's coverage counts the rows in no table, but person limits only the rows in "
-            "the tables. Leave out person, or design without coverage."
+            "the plan's coverage also counts rows outside the domain, but person limits only the "
+            "rows in the tables. Leave out person, or design without coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
@@ -158,8 +158,8 @@ def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute
     measures = [name for name, one in attributes.items() if is_measure(one)]
     if limit.distinct and measures:
         raise DomainError(
-            f"rows with the measure {measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Leave it out, or use once_per instead."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Leave distinct out, "
+            "or use once_per instead."
         )
     if limit.once_per is not None and limit.once_per not in attributes:
         raise DomainError(

@@ -269,8 +269,8 @@ class Preview:
     Attributes:
         files: The number of files to read.
         format: The format of the files.
-        rows: The rows of all files to read. They are exact and so CONFIDENTIAL; None where the
-            files do not state it (CSV, Arrow streams).
+        rows: The exact number of rows in all files, which is CONFIDENTIAL. None if the files do not
+            state it (CSV, Arrow streams).
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that will run the tasks.
         cells: The number of cells of all tables that are counted jointly.

@@ -39,8 +39,9 @@ class Tables(Mapping[AttributeSet, Counts]):
 
     Args:
         domain: The domain of the counts.
-        tables: Integer arrays, each under the names of the attributes that are its axes. With
-            measures among them it counts shares: a row has the product of the measures' `shares`.
+        tables: Integer arrays, each under the names of the attributes that are its axes. A table
+            with measures counts shares of rows. Each row has as many shares as the product of the
+            measures' `shares`.
         unit: The unit of privacy that the count enforced by limiting the rows per person.
             `distinct` refers to cells over all attributes of these tables, and `once_per` to all
             cells of its attribute, including `other`. None if it counted all rows.

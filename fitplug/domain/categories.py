@@ -43,7 +43,7 @@ class Categories(Attribute):
             `other`, these are outside the domain.
 
     Raises:
-        DomainError: If there is no value, or one is listed twice, or their types differ.
+        DomainError: If no value is given, a value is listed twice, or the types differ.
 
     Attributes:
         other: The label of the cell that takes all other values, or None.

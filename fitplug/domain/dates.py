@@ -63,20 +63,20 @@ class Dates(Attribute):
 
         fp.Dates("1920-01-01", "2020-12-31", by="year")
 
-    Rows hold dates, times without a zone, which count as their date, or text such as 2020-12-31,
-    2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell, or
-    2020Q4 and 2020W53 for quarters and weeks. A text with an offset, such as 2020-12-31T23:59:59Z,
-    counts as the date that it shows. Other days, times of years before 1 or after 9999, and text of
-    another form, such as 12/31/2020, are outside the domain. Tables show cells as ISO 8601 does:
-    2020-12-31, 2020-W53, 2020-12 or 2020; and quarters as SDMX does, 2020-Q4. The ends of a range
-    are such labels, days (datetime.date) or years (integers). The calendar is the proleptic
-    Gregorian one; weeks are those of ISO 8601, which begin on Mondays.
+    Rows may hold dates, times without a zone (which count as their day), or text such as
+    2020-12-31, 2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell,
+    or 2020Q4 and 2020W53 for quarters and weeks. A text with an offset, such as
+    2020-12-31T23:59:59Z, counts as the date that it shows. All else is outside the domain: other
+    days, years before 1 or after 9999, and text of another form, such as 12/31/2020. Tables show
+    cells as ISO 8601 does: 2020-12-31, 2020-W53, 2020-12 or 2020; and quarters as SDMX does,
+    2020-Q4. The ends of a range are labels of cells, days (datetime.date) or years (integers). The
+    calendar is the proleptic Gregorian one; weeks are those of ISO 8601, which begin on Mondays.
 
     Args:
         first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
-            of a period, such as "2020-12" by month, means the first day of it.
-        last: The last day, included in the domain. It must end a period. A label means the last day
-            of it.
+            of a period, such as "2020-12" by month, stands for the period's first day.
+        last: The last day, included in the domain. It must end a period. A label stands for the
+            period's last day.
         by: The period of a cell: "day", "week", "month", "quarter" or "year".
         other: Label of one more cell, the last, which takes null and all other values. It is in no
             prefix or range, unless the range names it.

@@ -30,7 +30,8 @@ class Domain:
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
     A domain is public: list the values that may occur, and never look them up in the rows.
-    A row with a value outside, on an attribute that a workload uses, is left out of all tables.
+    A row is not counted in any table if it has a value outside the domain in an attribute that the
+    workload uses.
 
     Args:
         attributes: The attribute of each name, or a list of values for categories.

@@ -60,8 +60,8 @@ class Hierarchy(Categories):
 
     A node is the path of labels that leads to it, so labels may repeat under different parents.
     Nodes may have any number of children. A leaf that skips levels repeats its label on them. The
-    cells are in the order of `leaves`, except that the leaves of a node stand together: each node
-    stands where `leaves` names it first.
+    cells follow the order of `leaves`, but the leaves of each node are moved together, to the place
+    of the node's first leaf.
 
     Args:
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
@@ -101,10 +101,9 @@ class Hierarchy(Categories):
             fp.Hierarchy.from_columns({"region": ["north", "south"], "city": ["Ulm", "Rom"]})
 
         Args:
-            columns: The labels of all leaves by the name of the level, the coarsest first: a
-                mapping from names to lists, arrays or columns of pandas, Polars or Arrow, each
-                (leaves,); or a frame of pandas or Polars, or an Arrow table. The codes of the
-                leaves come last.
+            columns: A table with a column for each level, the coarsest first and the codes of the
+                leaves last. It is a data frame of pandas or Polars, an Arrow table, or a mapping
+                from the names of the levels to lists, arrays or columns (leaves,).
             other: Label of one more leaf; see `Hierarchy`.
 
         Raises:
@@ -232,7 +231,7 @@ class Hierarchy(Categories):
 
         Args:
             level: The name of the new level.
-            region_of: The label of the region of every leaf, by the code of the leaf.
+            region_of: The label of each leaf's region, by the leaf's code.
 
         Raises:
             DomainError: If a leaf has no region, or the regions do not nest with the levels.

@@ -165,7 +165,7 @@ class MeasureCodec(Codec, kind=Measure):
         sums = "sums are in days since 1970-01-01" if is_date else ""
         unit = f"{measure.unit:,} day{'s'[: measure.unit != 1]}" if is_date else f"{measure.unit:,}"
         missing = (
-            "rows without a value are in no table"
+            "rows without a value are not counted"
             if self.other is None
             else "rows without a value are counted and add nothing to sums"
         )

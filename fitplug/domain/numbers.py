@@ -155,21 +155,21 @@ class IntegersCodec(Codec, kind=Integers):
 
 @dataclass(frozen=True, init=False)
 class Bins(Attribute):
-    """Half-open intervals [edges[i], edges[i+1]) of numbers, with a cell for each of them.
+    """Intervals of numbers, each with a cell: from one edge to just below the next.
 
     Numbers below the first edge, numbers from the last edge on and NaN are outside the domain.
-    Ranges and comparisons name edges: the range (0, 10_000) is what lies between these two edges.
+    Ranges and comparisons name edges: the range (0, 10_000) has all bins between these two edges.
 
         fp.Bins([0, 10_000, 50_000, 1_000_000])
 
     Args:
         edges: At least two finite numbers below 2**53 in size, in increasing order.
-        other: Label of one more cell, the last, which takes null, NaN and all other numbers. It is
-            in no range, unless the range names it.
+        other: Label of one more cell, the last, which takes null, NaN and all other numbers. A
+            range leaves this cell out unless it names the label.
 
     Raises:
-        DomainError: If the edges do not increase, or are not such numbers; or `other` names an
-            edge or a cell.
+        DomainError: If the edges are not such numbers or do not increase, or `other` names an edge
+            or a cell.
     """
 
     edges: tuple[float, ...]

@@ -145,7 +145,8 @@ class Evaluation:
             the group's shape.
         tightest_query: The group and the indices of the query whose target is met exactly. This
             query fixes the scale of the noise.
-        costliest_neighbours: The cell, or the two cells, at which the privacy cost is attained.
+        costliest_neighbours: The cell in which a row costs the most, or the two cells between which
+            a replaced row costs the most.
 
     Example:
         >>> cells = fp.Strategy.from_matrix(np.eye(8), name="cells")

@@ -58,7 +58,7 @@ class CellCosts:
         `records` is 1.
         """
         if plan.has_coverage:
-            # A record in no table costs as much as any, and may lie in a cell of another release.
+            # A record outside the domain costs as much as any. Another release may count it.
             largest = ceil_float(2 * plan.rho_exact / plan.strategy.structure.changes**2)
             return cls(
                 digest_domain(plan.domain), (), plan.strategy.structure.changes, np.array(largest)

@@ -197,7 +197,7 @@ def check_fits(
         requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (
             f" In the ledger's unit, the release costs {changes**2} times its rho, because one "
-            f"change there is made of {changes} changes in the release's unit."
+            f"change in that unit is made of {changes} changes in the release's unit."
         )
         shown = format_excess(requested, remaining)
         raise OverBudget(

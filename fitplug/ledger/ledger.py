@@ -124,10 +124,10 @@ class Ledger:
     def epsilon(self, delta: float) -> float:
         """Compute the epsilon of all charges together at a delta, rounded up.
 
-        If all noise is discrete Gaussian, as in every plan, it lies on the exact Gaussian curve;
-        otherwise it follows from rho alone (docs/theory/privacy.md, Theorems 2 and 6). It assumes
-        that all charges were planned in advance. If later releases were chosen after seeing
-        earlier ones, only the total budget is proven.
+        If all noise is discrete Gaussian, as in every plan, epsilon lies on the exact Gaussian
+        curve. Otherwise it follows from rho alone (docs/theory/privacy.md, Theorems 2 and 6). The
+        number assumes that all charges were planned in advance. If later releases were chosen after
+        seeing earlier ones, only the total budget is proven.
 
         Raises:
             BudgetError: delta is not between 0 and 1.
@@ -218,8 +218,8 @@ class Ledger:
             domain: The domain that defines the cells of the unit, if it has any. The release must
                 leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
-                Gaussian. A ledger in epsilon and delta requires it. In a ledger in rho, one charge
-                without it makes `epsilon` larger.
+                Gaussian. A ledger in epsilon and delta requires it. In a ledger in rho, a single
+                charge without `noise` makes `epsilon` larger.
 
         Returns:
             The charge as it was entered.

@@ -1,6 +1,6 @@
-"""Coverage: noisy numbers of the records that are in no table, at no further cost.
+"""Coverage: noisy numbers of the records outside the domain, at no further cost.
 
-A record whose value of an attribute is in none of its cells, such as a missing age, is in no table.
+A record whose value of an attribute is in none of its cells, such as a missing age, is not counted.
 So adding a record changes either the counts of the tables or the counts below, never both, and
 answers about the latter cost nothing more as long as no record changes them by more than the
 plan's sensitivity (docs/theory/coverage.md). They get noise of the same sigma.
@@ -10,7 +10,7 @@ table. With d attributes, the answers are
 
     m (2 u_a - u)  for each attribute a,      n u,
 
-Any record in no table changes them by d m^2 + n^2 in squared norm, because each 2 u_a - u is 1 or
+A record outside the domain changes them by d m^2 + n^2 in squared norm: each 2 u_a - u is 1 or
 -1. With one attribute, u_a is u, and the only answer is n u.
 """
 
@@ -34,7 +34,7 @@ _EQUAL_UP_TO = 9
 
 @dataclass(frozen=True)
 class Coverage:
-    """The integer answers about records in no table.
+    """The integer answers about records outside the domain.
 
     Attributes:
         names: The d attributes that leave records out, in the domain's order, at least one.
@@ -48,7 +48,7 @@ class Coverage:
 
     @classmethod
     def from_strategy(cls, strategy: IntegerStrategy[Structure]) -> Coverage:
-        """Choose the factors for which a record in no table costs as much as one in the tables.
+        """Choose the factors for which a record outside the domain costs as much as one inside.
 
         Raises:
             BudgetError: The unit of privacy is not k records anywhere, every record is in the
@@ -67,7 +67,7 @@ class Coverage:
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
             raise BudgetError(
-                "coverage needs larger integers than this plan has. Design it with a smaller "
+                "this plan's integers are too small for coverage. Design it with a smaller "
                 "tolerance."
             )
         return chosen
@@ -79,7 +79,7 @@ class Coverage:
 
     @property
     def sensitivity_squared(self) -> int:
-        """The squared change of the answers when a record in no table is added: d m^2 + n^2."""
+        """The squared change of the answers by a record outside the domain: d m^2 + n^2."""
         return len(self.names) * self.attribute_factor**2 + self.any_factor**2
 
     def answer_exactly(self, by_attribute: Sequence[int], in_no_table: int) -> IntArray:
@@ -87,7 +87,7 @@ class Coverage:
 
         Args:
             by_attribute: For each attribute, the number of records whose value is in no cell.
-            in_no_table: The number of records that are in no table.
+            in_no_table: The number of records outside the domain.
 
         Returns:
             The answers, shape (size,).
@@ -105,7 +105,7 @@ class Coverage:
             answers: The noisy answers, shape (size,).
 
         Returns:
-            The number for each attribute, then the number in no table, shape (d + 1,).
+            The number for each attribute, then of all records outside, shape (d + 1,).
         """
         in_no_table = float(answers[-1]) / self.any_factor
         if not self.attribute_factor:
@@ -135,7 +135,7 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     if not names:
         raise BudgetError("coverage is not needed: every row is in the tables. Leave it out.")
     if not allows_any_rows(unit):
-        why = "does not limit the rows of a person that are in no table"
+        why = "does not limit a person's rows outside the domain"
         if not isinstance(unit, AddRemove):
             why = "makes the number of rows in the tables public"
         raise BudgetError(

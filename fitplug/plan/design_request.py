@@ -71,7 +71,7 @@ class DesignRequest:
         cell_budgets: The largest privacy cost squared of each cell, or None.
         total_error_weight: The weight lambda of the total squared error.
         tolerance: The largest acceptable gap of rho, rounding to integers included.
-        coverage: Whether records in no table are counted.
+        coverage: Whether records outside the domain are counted.
         options: The solver's options.
     """
 

@@ -87,17 +87,17 @@ def design(
             with its true gap; see `Plan.gap` and `Plan.status`.
         solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
             further above the optimum. The certificate is checked the same way for both.
-        refine: Whether to also minimise the profile in the paper's refined privacy ordering, as far
-            as `max_iterations` more iterations and about a minute of work allow. `Plan.tiers` says
-            how near to the least each tier is. The privacy cost is the least either way. It has no
-            effect with the solver "sm2", with a weight on the total error, in the product family,
-            for trees, or over more than 4,096 cells.
+        refine: Whether to also lower the costs of the other cells, in the paper's refined privacy
+            ordering, within `max_iterations` more iterations and about a minute of work. rho is the
+            least either way. `Plan.tiers` states how near to its least cost each tier is.
+            Refinement has no effect with the solver "sm2", with a weight on the total error, in the
+            product family, for trees, or over more than 4,096 cells.
         max_iterations: The limit on iterations per solve. Queries that share no cells are solved
             separately.
-        coverage: Whether releases also count, with noise, the rows that are in no table, by the
-            attribute whose value is outside the domain; see `fitplug.Release.coverage`. These
-            counts cost nothing more, because a row is either in the tables or in none. It needs
-            `fp.AddRemove(records=k)` and cannot be combined with `periods`.
+        coverage: Whether releases also estimate, for each attribute, how many rows have a value
+            outside the domain; see `fitplug.Release.coverage`. These estimates cost nothing more,
+            because a row is either in all tables or in none. It needs `fp.AddRemove(records=k)` and
+            cannot be combined with `periods`.
         progress: A function that is called with the number of iterations and the gap of rho so
             far. If it returns True, the best plan so far is returned. Its exceptions pass through.
 

@@ -27,7 +27,7 @@ from fitplug.plan.verification import describe_failure, verify
 
 @dataclass(frozen=True, eq=False)
 class Plan(PlanRecord):
-    """A designed mechanism with its cost, its variances and the certificate of its optimality.
+    """The noise that meets the targets, with its cost and the proof of how small that cost is.
 
     `fitplug.design` makes it, and it cannot be changed. Its fields are documented in
     `fitplug.plan.plan_record.PlanRecord`.

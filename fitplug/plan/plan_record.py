@@ -87,7 +87,7 @@ class PlanRecord:
             plan has another objective, it is a bound on that objective.
         proof: The dual weights that prove the bound, and how the design ended.
         tolerance: The gap of rho that was asked for.
-        has_coverage: Whether releases have noisy numbers of the rows in no table.
+        has_coverage: Whether releases have noisy numbers of the rows outside the domain.
     """
 
     workload: Workload
@@ -114,7 +114,7 @@ class PlanRecord:
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy: rho, the privacy cost and the profile are for one person in it."""
+        """The unit of privacy. All costs and the profile are for one person in this unit."""
         return self.strategy.structure.unit
 
     @property
@@ -166,7 +166,7 @@ class PlanRecord:
         No mechanism that meets scale * targets with Gaussian noise has a lower rho.
 
         Raises:
-            DesignError: The plan has another objective, and what it certifies is not about rho.
+            DesignError: The plan minimises something other than rho.
         """
         if not self.objective.plain:
             raise DesignError(
@@ -196,7 +196,7 @@ class PlanRecord:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The answers about rows in no table; None if the plan has none."""
+        """The answers about rows outside the domain; None if the plan has none."""
         return Coverage.from_strategy(self.strategy) if self.has_coverage else None
 
     def epsilon(self, delta: float) -> float:
@@ -267,7 +267,7 @@ class PlanRecord:
         Returns:
             An array that broadcasts to the domain's shape. An attribute whose cells all cost the
             same, by symmetry or because no query uses it, has one cell here. An array has at most
-            64 axes, so in domains of more attributes it has no axis. The maximum is
+            64 axes; in domains of more attributes, such an attribute has no axis. The maximum is
             privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
             this maximum.
         """
@@ -291,13 +291,13 @@ class PlanRecord:
 
         Raises:
             BudgetError: The unit is not `AddRemove` with `records` alone: a person then changes
-                several cells together, and what each has left does not limit this change. Or the
-                plan has coverage, and nothing is left for rows in no table.
+                several cells together, and the unused budgets of single cells do not limit this
+                change. Or the plan has coverage, and nothing is left for rows outside the domain.
         """
         if self.has_coverage:
             raise BudgetError(
-                "plans with coverage have no unused budget: a row in no table costs all of rho, "
-                "and another release may count this row. Design without coverage."
+                "plans with coverage have no unused budget: a row outside the domain costs all of "
+                "rho, and another release may count it. Design without coverage."
             )
         if not allows_any_rows(self.unit):
             raise BudgetError(

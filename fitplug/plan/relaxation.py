@@ -45,10 +45,10 @@ class Relaxation:
 
     Attributes:
         rho: The rho of the targets as they are.
-        proportional: The factor on every standard deviation and margin of error that is enough.
+        proportional: One factor on all standard deviations and margins of error, with which the
+            targets fit the budget.
         groups: Instead, factors on the standard deviations and margins of error of only a few
-            groups. It is empty if the search found none, and for a plan of the product family,
-            whose prices are not the slopes of the least cost.
+            groups. It is empty if the search found none, and for plans of the product family.
         plan: The plan for the targets relaxed by `groups`, whose rho is within the budget, or None
             if `groups` is empty.
     """
@@ -69,10 +69,10 @@ def relax(
 ) -> Relaxation | None:
     """Find how targets must be relaxed so that they cost at most rho.
 
-    The cheapest relaxation is the one with the least product of the factors on all groups. It ranks
-    the groups by their factors. Then the first groups of this ranking are relaxed alone: as few of
-    them as are enough with factors of at most 10 on their standard deviations. The product of these
-    factors is the least for these groups, to within 0.1% of rho.
+    First the groups are ranked by their factors in the cheapest relaxation of all groups, which is
+    the one whose factors have the least product. Then only the first groups of this ranking are
+    relaxed, as few as suffice with factors of at most 10 on their standard deviations. The product
+    of their factors is the least possible for these groups, to within 0.1% of rho.
 
     Args:
         workload: The query groups and their targets.

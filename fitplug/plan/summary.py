@@ -55,8 +55,8 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """Compute the price of each group's targets.
 
     If all variances of a group are multiplied by a factor f near 1, the least rho is divided by
-    f^price. For larger f it is divided by at most that. This is exact at the optimum, and the
-    closer for a plan, the smaller its gap; `estimate_saving` turns a price into a saving.
+    f^price. For larger f it is divided by at most that. This is exact at the optimum, and for a
+    plan it is the more exact, the smaller the gap. `estimate_saving` turns a price into a saving.
 
     Args:
         plan: A plan without a weight on the total error.
@@ -100,7 +100,8 @@ _NEGLIGIBLE_OVERSTATEMENT = 1e-9
 """A smaller overstatement of the privacy cost comes from rounding and is not reported."""
 
 _REMEDIES = {
-    "reached": "rounding costs the rest: use targets and coefficients of more similar size",
+    "reached": "rounding to integers adds the rest: use targets and coefficients of more similar "
+    "size",
     "exhausted": "raise max_iterations",
     "stopped": "the design was interrupted: let it run longer",
 }

@@ -103,9 +103,9 @@ def check_privacy(plan: PlanRecord) -> None:
         coverage = plan.coverage
     except BudgetError as error:
         raise PlanError(str(error)) from None
-    # k records in no table, or some there and some in the tables, cost no more than k in the tables
+    # k records outside the domain, or some outside and some inside, cost no more than k inside
     if coverage and coverage.sensitivity_squared * plan.strategy.structure.changes**2 > exact:
-        raise PlanError("rows in no table cost more than the plan claims")
+        raise PlanError("rows outside the domain cost more than the plan claims")
     budgets = plan.objective.budgets
     if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
         raise PlanError("some cell costs more than its budget")

@@ -123,7 +123,7 @@ class Approximation(EstimatedNumber):
     interval covers the exact value with approximately its confidence.
 
     Attributes:
-        value: The formula of the estimates.
+        value: The value of the formula at the estimates.
         std: The standard deviation by the delta method.
         denominators: The linear combinations that the formula divides by.
 
@@ -198,12 +198,12 @@ class Estimates:
         Args:
             confidence: The probability that an interval covers the exact answer.
             simultaneous: Whether all intervals cover their exact answers simultaneously with at
-                least this probability, whatever the covariance. If not, each interval does so by
-                itself. The intervals of sums and ratios are exact, and those of formulas
-                approximate.
+                least this probability, whatever the covariance. If not, each interval covers its
+                own answer with this probability. The intervals of sums and ratios are exact, and
+                those of formulas approximate.
 
         Returns:
-            The lower and the upper ends (k,). The ends of a ratio are as in `Ratio.interval`.
+            The lower and the upper ends (k,). A ratio has the ends of `Ratio.interval`.
 
         Raises:
             WorkloadError: The confidence is out of range.

@@ -1,4 +1,4 @@
-"""Coverage of a release: how many rows are in no table, by attribute, and their share."""
+"""Coverage of a release: how many rows are not counted, by attribute, and their share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _MOST_ENTRIES = 10**6
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """Rows in no table. `Release.coverage` makes it.
+    """An estimate of how many rows are outside the domain, from `Release.coverage`.
 
         release = fp.release(plan, tables)  # of a plan with coverage
         for row in release.coverage():
             print(row.attribute, row.rows.value, row.share.interval())
 
     Attributes:
-        attribute: The attribute whose value is outside the domain; None for any attribute.
+        attribute: The attribute whose value is outside the domain. None for the number of all rows
+            outside the domain.
         rows: The number of rows. Noise may make it negative.
-        share: The share of these rows among all rows, in tables or not; None if no group adds up to
-            the number of rows in the tables.
+        share: The share of these rows in all rows, counted or not. None if no group of queries adds
+            up to the number of counted rows.
     """
 
     attribute: str | None
@@ -38,12 +39,12 @@ class CoverageRow:
 
 
 def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
-    """Estimate how many rows are in no table; see `Release.coverage`."""
+    """Estimate how many rows are not counted; see `Release.coverage`."""
     named = _estimate_numbers(release)
     if not named:
         return []
     (_, in_no_table), in_tables = named[-1], _estimate_total(release)
-    # A number by attribute is the mean of its own answer and of the number in no table: half the
+    # A number by attribute is the mean of its own answer and of the number outside: half the
     # latter's variance is their covariance. A single attribute has no answer of its own.
     shared = in_no_table.std**2 / (1 if len(named) == 2 else 2)
     covariances = [*[shared] * (len(named) - 1), in_no_table.std**2]
@@ -54,7 +55,7 @@ def estimate_coverage(release: NoisyAnswers) -> list[CoverageRow]:
 
 
 def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
-    """List the numbers of rows in no table, for the metadata of tables in any format."""
+    """List the numbers of rows outside the domain, for the metadata of tables in any format."""
     return [
         {"attribute": name, "rows": number.value, "std": number.std}
         for name, number in _estimate_numbers(release)
@@ -62,7 +63,7 @@ def list_coverage(release: NoisyAnswers) -> list[dict[str, Any]]:
 
 
 def _estimate_numbers(release: NoisyAnswers) -> list[tuple[str | None, Estimate]]:
-    """Estimate the number of rows outside each attribute, then in no table; [] without coverage."""
+    """Estimate the number of rows outside each attribute, then outside any; [] without coverage."""
     coverage, answers = release.plan.coverage, release.coverage_answers
     if coverage is None or answers is None:
         return []

@@ -246,8 +246,7 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     measures = list_measures(release.plan.domain, workload.attributes)
     if method == "integers" and measures:
         raise WorkloadError(
-            f"integer tables are not available with sums of {measures[0]}, because a row is "
-            "divided between two cells of a measure. Use nonnegative()."
+            f"integer tables cannot have sums of the measure {measures[0]}. Use nonnegative()."
         )
     known = read_totals(workload, totals)
     for one in known:

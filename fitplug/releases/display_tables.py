@@ -88,8 +88,8 @@ class DisplayTables:
     def histogram(self) -> AnyArray:
         """The histogram of all tables, with an axis for each attribute of the workload.
 
-        The tables may not determine it: then cells that no query distinguishes share one count, or
-        this is one of several histograms that fit the tables.
+        Several histograms may fit the tables. Then this is one of them, or cells that no query
+        distinguishes share one count.
 
         Raises:
             WorkloadError: The tables are added up from several finest tables.
@@ -113,10 +113,10 @@ class DisplayTables:
     ) -> tuple[AnyArray, AnyArray]:
         """Compute intervals for the exact answers of a group.
 
-        They are those of the unbiased estimates (`Release.interval`), limited to nonnegative
-        numbers that the totals allow, and to integers if the counts are integers. They contain the
-        exact answers wherever the release's intervals do, if the totals are right. A displayed
-        number may lie outside its interval.
+        These are the intervals of the unbiased estimates (`Release.interval`), limited to
+        nonnegative numbers that the totals allow, and to integers if the counts are integers. They
+        contain the exact answers wherever the release's intervals do, if the totals are right. A
+        displayed number may lie outside its interval.
 
         Args:
             name: The group.

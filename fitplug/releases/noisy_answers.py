@@ -82,12 +82,12 @@ def describe_planned_population(
 
 
 def describe_rows_outside(plan: Plan, limited: Limited | None = None) -> str:
-    """Describe by rule which rows are in no table, without knowing the rows.
+    """Describe which rows are not counted, by the rule and without knowing the rows.
 
     Args:
         plan: The plan.
-        limited: "enforced" if persons are identified, so that a row without an identifier is in no
-            table either.
+        limited: "enforced" if persons are identified, so that rows without an identifier are not
+            counted either.
 
     Returns:
         A noun phrase such as "rows with a value of SEX that is missing or outside the domain".
@@ -237,7 +237,7 @@ class NoisyAnswers:
             `Tables.seal`.
         outside: The attributes that the plan does not use and by whose values the counts left
             rows out, because they were made for other queries too.
-        coverage_answers: The noisy answers about rows in no table, shape (plan.coverage.size,);
+        coverage_answers: Noisy answers about rows outside the domain, shape (plan.coverage.size,);
             None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
             whose estimates are computed from its answers.
@@ -348,15 +348,15 @@ class NoisyAnswers:
         plan, the probability is only about 88%.
 
         The interval is for the exact answer over the rows that were counted. If a limit left out
-        rows, it need not cover the answer over all rows. `population` describes which rows were
-        counted.
+        rows, the interval need not cover the answer over all rows. `population` describes which
+        rows were counted.
 
         Args:
             name: The group.
             confidence: The probability that an interval covers the exact answer.
             simultaneous: Whether all intervals of the group cover their exact answers
                 simultaneously with at least this probability, whatever the covariance (Sidak's
-                inequality). If not, each interval does so by itself.
+                inequality). If not, each interval covers its own answer with this probability.
 
         Returns:
             The lower and the upper ends, each of the group's shape.

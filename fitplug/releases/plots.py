@@ -125,7 +125,7 @@ def _read_estimates(
     if len(factors) > 2:
         raise WorkloadError(
             f"group {name!r} has {len(factors)} attributes with several rows; at most 2 can be "
-            "plotted. Plot its table, release.to_pandas(...), or a sum of its rows."
+            "plotted. Sum some of its rows, or plot the data frame of release.to_pandas."
         )
     intervals = choose_intervals(group, confidence, simultaneous)
     shape = tuple(factor.rows for factor in factors)

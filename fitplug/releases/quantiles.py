@@ -48,8 +48,8 @@ class Quantile:
 
     Attributes:
         q: Which quantile, such as 0.5 for the median.
-        value: The estimate: a value of the attribute; for bins, a number within a bin, as if rows
-            were spread evenly there. None if no rows are estimated.
+        value: The estimate, a value of the attribute. For bins, a number within a bin, as if rows
+            were spread evenly in the bin. None if no rows are estimated.
         low: The least value of the interval.
         high: The largest value of the interval; for bins, the upper edge, which is not included.
         confidence: The probability that the interval covers the exact quantile.
@@ -175,7 +175,8 @@ class _CumulativeCounts:
         self._reader, self._asked, self._within = reader, asked, within
         ends = ends[(ends >= self._first) & (ends < stop)]
         refusal = WorkloadError(
-            f"{asked!r} cannot be counted up to each value of {name!r}. Use a group that can."
+            f"{asked!r} does not give the count up to each value of {name!r}. Use a group "
+            "that lists these values or their prefixes."
         )
         try:
             boxes = reader.read_cumulative(asked, {**within, name: outer}, name)

@@ -53,10 +53,9 @@ class Release(ReleaseTables):
                 group's shape.
 
         Returns:
-            An Estimate, whose standard deviation is exact, from the full covariance. For an
-            expression "a / b" a Ratio, whose standard deviation is approximate, by the delta
-            method, and whose interval is Fieller's. For another formula, such as "a / b - c / d",
-            an Approximation by the delta method.
+            For a sum, an Estimate with its exact standard deviation. For a ratio "a / b", a Ratio
+            with an approximate standard deviation, by the delta method, and Fieller's interval. For
+            any other formula, such as "a / b - c / d", an Approximation by the delta method.
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
@@ -173,10 +172,10 @@ class Release(ReleaseTables):
         return found[0] if isinstance(q, (int, float)) else found
 
     def coverage(self) -> list[CoverageRow]:
-        """Estimate how many rows are in no table, because a value is outside the domain.
+        """Estimate how many rows are not counted, because a value is outside the domain.
 
         Returns:
-            A row for each attribute whose values leave rows out, then one for all rows in no table;
+            A row for each attribute whose values leave rows out, then one for all rows outside;
             none if the plan was designed without `coverage=True`. A person's row that is outside
             the domain on several attributes is counted for each of them.
 
@@ -222,8 +221,8 @@ class Release(ReleaseTables):
         the answers. This notices accidents and edits. It does not notice a forged folder, whose
         files may all agree.
 
-        If the answers or a table are in several parts, each is read, and its digest checked, when
-        it is needed. `verify` checks all of them.
+        If the answers or tables are in several parts, a part is read, and its digest checked, only
+        when it is needed. `verify` checks all parts.
 
         Args:
             location: The folder, or the URL of one in a store.
@@ -313,8 +312,8 @@ class Release(ReleaseTables):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`. Also if no integers add up to the totals, or if
-                there are sums of measures.
+            WorkloadError: As for `nonnegative`; or no integers add up to the totals, or there are
+                sums of measures.
 
         Example:
             >>> release.integers().estimates["sex x age"].shape

@@ -26,8 +26,8 @@ class ReleaseTables(NoisyAnswers):
 
         Args:
             name: The group.
-            confidence: The confidence of the intervals; if None, the group's target sets it;
-                0.95 if the target has none.
+            confidence: The confidence of the intervals. By default the confidence of the group's
+                target, or 0.95 if the target has none.
             simultaneous: Whether all intervals of the group cover their exact answers at once; if
                 None, as in the group's target.
 

@@ -63,8 +63,8 @@ def describe_loss(release: Release, unit: str, delta: float) -> dict[str, Any]:
 
 _DISPLAY = (
     "\n\nDisplay tables are published too: numbers without negative counts that agree with each "
-    "other, computed from the same answers. They are biased; their intervals are those of the "
-    "unbiased estimates, cut to what can be true."
+    "other, computed from the same answers. They are biased. Their intervals are those of the "
+    "unbiased estimates, without impossible values such as negative counts."
 )
 
 
@@ -128,8 +128,8 @@ def _describe_unprotected(plan: Plan) -> str:
         return f"None, not even the number of rows. {made}"
     which = f" in each cell of {' and '.join(map(escape_cell, names))}" if names else ""
     return (
-        f"The number of counted rows{which} is released exactly, without noise, because adjacent "
-        f"data sets have equal numbers. Nothing else is released unprotected. {made}"
+        f"The number of counted rows{which} is released exactly, without noise, because it is the "
+        f"same in adjacent data sets. Nothing else is released unprotected. {made}"
     )
 
 
@@ -172,7 +172,7 @@ def _describe_values(attribute: Attribute) -> str:
     spec = Domain({"a": attribute}).spec()["a"]
     kind = next(iter(spec)) if isinstance(spec, Mapping) else "categories"
     other = attribute.other
-    takes = "" if other is None else f"; {escape_cell(other)} counts all other values and none"
+    takes = "" if other is None else f"; {escape_cell(other)} counts missing values and all others"
     return f"{attribute.size:,} cells ({kind}{takes})"
 
 
@@ -275,7 +275,7 @@ def _describe_preprocessing(release: Release, about: About) -> str:
 
 
 def _describe_coverage(release: Release) -> str:
-    """Say how many rows are in no table, if the release has coverage."""
+    """Say how many rows are not counted, if the release has coverage."""
     rows = release.coverage()
     if not rows:
         return ""
@@ -285,9 +285,9 @@ def _describe_coverage(release: Release) -> str:
         for row in (rows if len(rows) > 2 else rows[:1])
     ]
     return (
-        f" Their numbers are released with noise of the same sigma, by attribute: "
-        f"{'; '.join(listed)}. They cost nothing more, because a row is either in the tables or in "
-        "none."
+        " The numbers of these rows are released with noise of the same sigma, by attribute: "
+        f"{'; '.join(listed)}. They cost nothing more, because each row is either in all tables or "
+        "in none of them."
     )
 
 
@@ -345,14 +345,14 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
 
 
 def _describe_coverage_answers(release: Release) -> list[str]:
-    """Describe the answers about rows in no table: one paragraph, or none."""
+    """Describe the answers about rows outside the domain: one paragraph, or none."""
     coverage = release.plan.coverage
     if coverage is None:
         return []
     return [
-        f"**Coverage.** {coverage.size} more answers count rows in no table, with noise of the "
-        "same sigma. No row changes both these answers and the answers in the table above, and no "
-        "row changes the coverage answers by more than the plan's sensitivity. So rho covers both."
+        f"**Coverage.** {coverage.size} more answers count rows outside the domain, with noise of "
+        "the same sigma. No row changes both these answers and the answers in the table above, and "
+        "no row changes the coverage answers by more than the sensitivity. So rho covers both."
     ]
 
 
@@ -368,8 +368,8 @@ def _describe_shares(release: Release) -> str:
     if shares == 1:
         return ""
     return (
-        f" They count {shares:,} shares per row, which measures divide between their bounds. No "
-        "value between the bounds costs more than the costlier bound."
+        f" With measures, each row counts as {shares:,} shares, which are divided between the "
+        "bounds according to the row's value. No value costs more than the costlier bound."
     )
 
 

@@ -14,7 +14,7 @@ compares the squared distances of the answers with the sensitivity that the plan
 * For very large plans two records are measured, because each takes as long as all answers of a
   release.
 
-The answers of coverage are compared for records in no table, which no column of A represents.
+The answers of coverage are compared for records outside the domain, which A has no column for.
 
 If there are too many persons with several records, costly ones are searched record by record from
 the costliest columns. A search or a sample can miss a difference that costs too much, but what it
@@ -92,7 +92,7 @@ def check_sensitivity(path: AnswerPath) -> SensitivityCheck:
 
 
 def _measure_coverage(plan: Plan) -> int:
-    """Measure exactly how far a person's records in no table move the answers of coverage, squared.
+    """Measure exactly how far records outside the domain move the answers of coverage, squared.
 
     The records have values outside one attribute, or outside the first few attributes.
     """

@@ -35,9 +35,9 @@ def check_attribute(attribute: Attribute, values: Mapping[Any, int | None]) -> N
     Args:
         attribute: The attribute. It should have few cells, because the check takes time quadratic
             in their number.
-        values: The cells of some values, as rows hold them: at least one value of each cell, and
-            some values without a cell (None, or the cell of `other`). Write them down from the
-            definition, not from the code.
+        values: A mapping from values, as rows hold them, to their cells. It needs at least one
+            value of each cell, and some values without a cell, for which it has None or the cell of
+            `other`. Write them down from the definition, not from the code.
 
     Raises:
         AssertionError: The attribute does not keep the contract.

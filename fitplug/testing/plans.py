@@ -250,7 +250,7 @@ def check_bound(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
         neighbours: As for `check_plan`.
 
     Raises:
-        AssertionError: It does not.
+        AssertionError: The optimum lies outside.
         ImportError: cvxpy is not installed.
 
     Example:

@@ -255,8 +255,8 @@ def marginals(
 ) -> UnboundMarginals:
     """Ask for the marginal tables of all combinations of up to some number of attributes.
 
-    They are the groups of `marginal` for each combination, with the same names, and a million of
-    them take a few seconds. They go into a Workload's list of groups, with others.
+    These are the groups that `marginal` makes for each combination. Put them into a Workload's list
+    of groups, with others. A million of them take a few seconds.
 
         fp.Workload(domain, [fp.marginals(domain, ways=3, std=5.0), fp.total(std=1.0)])
 

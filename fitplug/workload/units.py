@@ -41,18 +41,18 @@ class AddRemove:
 
         fp.AddRemove(records=12, once_per="MONTH")
 
-    k rows cost k^2 times the rho of one row, or less if `distinct` or `once_per` guarantees that
-    they lie in different cells. Counting with `person` enforces these limits; otherwise the
-    guarantee assumes them.
+    k rows of one person cost k^2 times the rho of one row. They cost less if `distinct` or
+    `once_per` guarantees that the rows lie in different cells. Counting with `person` enforces
+    these limits. Without `person`, the guarantee assumes that the rows keep them.
 
     Attributes:
         records: k, the largest number of rows per person, at most 10^6.
         distinct: Whether all rows of a person lie in different cells.
-        once_per: An attribute: a person has at most one row in each of its cells, including a cell
-            for all other values (`other`).
+        once_per: The name of an attribute. A person has at most one row in each cell of this
+            attribute, including the cell `other`.
 
     Raises:
-        BudgetError: A value is of the wrong kind, or the values do not fit together.
+        BudgetError: An argument is invalid, or two arguments exclude each other.
     """
 
     records: int = 1
@@ -196,13 +196,13 @@ def check_measures(unit: Unit, domain: Domain, names: Sequence[str]) -> None:
     shares = count_shares(domain, measures)
     if shares > MOST_SHARES:
         raise WorkloadError(
-            f"the measures {', '.join(measures)} have {shares:,} units together (the product "
-            f"of their units). The limit is {MOST_SHARES:,}. Give them larger units."
+            f"the numbers of units between the bounds of {', '.join(measures)} multiply to "
+            f"{shares:,}. The limit is {MOST_SHARES:,}. Give the measures larger units."
         )
     if measures and isinstance(unit, AddRemove) and unit.distinct:
         raise WorkloadError(
-            f"rows with the measure {measures[0]} are divided between two cells, so "
-            "distinct=True does not work. Leave it out, or use once_per instead."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Leave distinct out, "
+            "or use once_per instead."
         )
 
 
@@ -254,7 +254,7 @@ class BoundUnit:
             unit: The unit.
             domain: The domain.
             counted: The attributes that are counted, by default all of the domain. Records outside
-                the domain on one of them are in no table.
+                the domain on one of them are not counted.
 
         Raises:
             DomainError: An attribute is unknown, or a measure, whose cells divide a record.
@@ -270,8 +270,8 @@ class BoundUnit:
             names = (unit.once_per,)
         elif measures := list_measures(domain, names):
             raise DomainError(
-                f"distinct does not apply with the measure {measures[0]}, because each row is "
-                "divided between two cells. Leave it out, or use once_per instead."
+                f"distinct cannot be combined with the measure {measures[0]}. Leave it out, or use "
+                "once_per instead."
             )
         return cls(unit, tuple(sorted((name, get_codec(domain[name]).digest) for name in names)))
 

@@ -154,7 +154,7 @@ class Workload:
             values: Shape (m,), one per row of W.
 
         Returns:
-            By the name of the group, an array of its shape, read-only.
+            A read-only array for the name of each group, of the group's shape.
         """
         ends = np.cumsum([group.size for group in self.groups])[:-1]
         arrays = {

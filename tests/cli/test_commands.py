@@ -491,7 +491,7 @@ def test_a_failure_after_the_charge_is_finished_by_the_same_command(tmp_path, mo
     answers = (staged / "answers" / "manifest.json").read_bytes()
     ran = fitplug("run", spec)
     assert ran.code == 0
-    assert "charged earlier (charge 1), nothing now" in ran.out
+    assert "charged earlier (charge 1), nothing more now" in ran.out
     assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
     assert (tmp_path / "release" / "answers" / "manifest.json").read_bytes() == answers
     assert names(tmp_path) == {"people", "spec.toml", "budget.db", "release"}

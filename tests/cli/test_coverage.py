@@ -1,4 +1,4 @@
-"""`coverage = true`: run, show, the review and release.json name how many rows are in no table."""
+"""`coverage = true`: run, show, the review and release.json name how many rows are not counted."""
 
 from __future__ import annotations
 
@@ -59,10 +59,17 @@ def test_a_run_names_how_to_count_what_it_leaves_out(root: Path, tmp_path: Path)
     assert number not in said
     spec = make(tmp_path)
     assert f"{other}; to estimate how many, {number}." in fitplug("design", spec).out
-    spec.write_text(spec.read_text().replace("{ records = 1 }", "{ replace_one = [] }"))
-    said = fitplug("design", spec).out
-    assert other in said
-    assert number not in said
+    text = spec.read_text()
+    for old, new, where in (
+        ("{ records = 1 }", "{ replace_one = [] }", "."),
+        ("[privacy]", 'person = "ID"\n[privacy]', "."),
+        ("[ledger]", '[design]\nperiods = "SEX"\n[ledger]', " (not possible for SEX)."),
+    ):
+        assert text.count(old) == 1
+        spec.write_text(text.replace(old, new))
+        said = fitplug("design", spec).out
+        assert other + where in said
+        assert number not in said
 
 
 def test_json_and_the_review_say_it(root: Path) -> None:
@@ -81,7 +88,7 @@ def test_json_and_the_review_say_it(root: Path) -> None:
         (row["rows"], row["std"]) for row in numbers
     ]
     review = (root / "release" / "review.md").read_text()
-    assert "Their numbers are released with noise of the same sigma, by attribute: SEX: " in review
+    assert "are released with noise of the same sigma, by attribute: SEX: " in review
     assert fitplug("verify", root / "release").code == 0
 
 
@@ -94,7 +101,7 @@ def test_it_costs_nothing(root: Path, tmp_path: Path) -> None:
     report = fitplug("report", root / "spec.toml", "-o", root / "report.html")
     assert report.code == 0
     page = (root / "report.html").read_text()
-    assert "Coverage: their number by attribute, std 3.426, at no further cost." in page
+    assert "Coverage: the number of such rows by attribute, std 3.426, at no further cost." in page
     assert "Not counted: " in page
 
 
@@ -120,7 +127,7 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
             "{ replace_one = [] }",
             "makes the number of rows in the tables public",
         ),
-        ("{ records = 1 }", "{ records = 2, distinct = true }", "not limit the rows of a person"),
+        ("{ records = 1 }", "{ records = 2, distinct = true }", "not limit a person's rows"),
         ("coverage = true", 'coverage = true\nperiods = "AGE"', "periods"),
     ],
 )

@@ -146,7 +146,7 @@ class TestRelease:
         (part,) = (folder / "income.parquet").iterdir()
         metadata = pq.read_schema(part).metadata
         assert metadata[b"fitplug.units"].endswith(b": sum of INCOME")
-        assert "200 shares per row" in (folder / "review.md").read_text()
+        assert "counts as 200 shares" in (folder / "review.md").read_text()
 
     def test_release_json_has_the_rules(self, root):
         found = json.loads((root / "release" / "release.json").read_text())
@@ -171,7 +171,7 @@ class TestRelease:
         assert "These rows may have any values, of measures too" in text
         assert "The bounds are public; fitplug did not read them from the rows" in text
         assert NOT_COVERED in text
-        assert "200 shares per row" in text
+        assert "counts as 200 shares" in text
         assert "No standard deviation and no interval covers" in text
 
     def test_a_release_is_read_back_and_estimated(self, root, tmp_path):
@@ -265,7 +265,7 @@ REFUSED = [
     (', other = "none"', "", "ask for 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
     ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
-    ("{ records = 1 }", "{ records = 2, distinct = true }", "rows with the measure INCOME"),
+    ("{ records = 1 }", "{ records = 2, distinct = true }", "combined with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
     ('"people.csv"', '"people.csv"\nweight = "INCOME"', "is also an attribute of the queries"),
 ]  # fmt: skip
@@ -285,7 +285,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     spec = SPEC.replace("[domain]", more).replace('INCOME = "sum"', 'INCOME = "sum"\nTAX = "sum"')
     ran = fitplug("design", make(tmp_path, spec))
     assert ran.code == 2
-    assert "TAX, INCOME have 200,000,000 units together" in ran.err
+    assert "TAX, INCOME multiply to 200,000,000" in ran.err
 
 
 def test_truncation_of_sums_is_not_estimated(tmp_path):

@@ -405,13 +405,13 @@ def test_a_chart_that_says_nothing_is_left_out():
     assert "privacy cost (% of rho)" in render_page(uneven)
     tree = collect_facts(WIDE["a tree"]())
     assert isinstance(tree.plan.strategy.structure, TreeStructure)
-    assert "does not compute it by cell" not in render_page(tree)
+    assert "costs of single cells were not computed" not in render_page(tree)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_DENSE", 0)
         patch.setattr(symmetry, "MOST_CELLS", 0)  # the optimum over all cells is affordable
         apart = collect_facts(WIDE["a tree"]())
     assert isinstance(apart.plan.strategy.structure, ProductStructure)
-    assert "does not compute it by cell" in render_page(apart)
+    assert "costs of single cells were not computed" in render_page(apart)
 
 
 @pytest.mark.long

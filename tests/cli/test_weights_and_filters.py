@@ -148,7 +148,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
         text = f"STATE,SEX,POP\n01,1,{year}\n72,2,7\n"
         (tmp_path / "people" / f"year={year}" / "a.csv").write_text(text)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
-    assert "1 CSV; 1 more in folders that where excludes" in ran.out
+    assert "1 CSV; 1 more in folders that where in [data] excludes" in ran.out
     assert fitplug("count", tmp_path / "spec.toml").code == 0
     tables = read_counts(tmp_path / "spec.counts.npz")
     assert tables["STATE", "SEX"].tolist() == [[2020, 0], [0, 0], [0, 7]]
@@ -210,7 +210,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
 def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) -> None:
     """In the rows of another year, a person may be in another cell, and pay there too."""
     ran = fitplug("run", make(tmp_path), "--covered-by", "1")
-    assert (ran.code, "weight or where may select different rows. Use" in ran.err) == (2, True)
+    assert (ran.code, "weight or where may select other rows. Use" in ran.err) == (2, True)
     assert not (tmp_path / "release").exists()
     domain = fp.Domain({"SEX": ["1", "2"]})
     plan, less = (

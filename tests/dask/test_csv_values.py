@@ -101,7 +101,7 @@ def assert_equal(found: Counts, wanted: Counts) -> None:
 
 
 def count_each(source: Any, **keywords: Any) -> Counts:
-    """Each table by itself, as a row that is outside of one is in no table."""
+    """Each table by itself, as a row that is outside of one is not counted."""
     return {t: count_rows(source, (DOMAIN, [t]), **keywords)[t] for t in TABLES}
 
 

@@ -432,7 +432,7 @@ OPEN_ENDED = fp.Domain({"site": fp.Categories([0], other="far"), "month": fp.Int
 def test_other_values_and_null_are_one_cell_of_a_person(
     tmp_path: Path, client: Client, unit: Any, group: Any
 ) -> None:
-    """Of values that no list has, one row is kept; rows outside the domain are in no table."""
+    """Of values that no list has, one row is kept; rows outside the domain are not counted."""
     people = [(row[0], row[1], row[2]) for row in events(8) if row[0] is not None]
     rows: list[tuple[int, int | None, int]] = [
         (who, None if site == 2 else site, month) for who, site, month in people

@@ -320,7 +320,7 @@ def test_shares_that_would_overflow_are_refused(
     for last in (weights[-1] + 1, 2**40):
         weights[-1] = last
         pq.write_table(pa.table({**columns, "n": weights}), source, row_group_size=1)
-        with pytest.raises(DataError, match=r"more than 2\*\*58 shares"):
+        with pytest.raises(DataError, match=r"exceeds 2\*\*58"):
             fpd.count(fp.Source(source, weight="n"), (domain, tables))
         assert fpd.count(fp.Source(source, weight="n"), (domain, [("sex",)]))[("sex",)][0] == sum(
             weights
@@ -354,7 +354,7 @@ def test_a_person_adds_at_most_so_many_records_whatever_they_measure(
 def test_units_of_distinct_cells_are_refused(people: dict[str, pa.Array]) -> None:
     wanted = (DOMAIN, [("sex", "pay")])
     for unit, said in [
-        (fp.AddRemove(records=2, distinct=True), "distinct=True does not work"),
+        (fp.AddRemove(records=2, distinct=True), "distinct=True cannot be combined"),
         (fp.AddRemove(records=2, once_per="pay"), "is a measure"),
     ]:
         with pytest.raises(DomainError, match=said):

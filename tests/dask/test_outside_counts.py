@@ -1,4 +1,4 @@
-"""Records in no table: counted from files as in memory, by attribute."""
+"""Records outside the domain: counted from files as in memory, by attribute."""
 
 from __future__ import annotations
 

@@ -592,7 +592,7 @@ def test_a_store_keeps_the_mark_of_a_run_that_nobody_will_finish(ledger, monkeyp
             with pytest.raises(FitplugError, match="no space left"):
                 release_source(PLAN, TABLES, url)
         assert not open_place(url).join("answers").list_sizes()
-        with pytest.raises(InputError, match="Name another folder, or remove them and"):
+        with pytest.raises(InputError, match="Name another folder, or remove these files and"):
             release_source(PLAN, TABLES, url, ledger=ledger)
         assert not ledger.entries()
     finally:

@@ -70,7 +70,7 @@ def at_every_cell(plans: Sequence[fp.Plan]) -> dict[tuple[int, ...], Fraction]:
 
 
 def test_a_charge_and_a_release_with_coverage_leave_nothing(ledger: fp.Ledger) -> None:
-    """A record in no table of one of them costs its rho, and may be in a cell of the other."""
+    """A record outside one of their domains costs its rho, and may be in a cell of the other."""
     covering = plan(YOUNG, ALL, coverage=True)
     charge(ledger, covering)
     with pytest.raises(fp.OverBudget):

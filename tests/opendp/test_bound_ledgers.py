@@ -238,7 +238,7 @@ def test_exact_totals_are_of_records_that_no_other_attribute_leaves_out() -> Non
     plan = PLANS[RELEASES.index(Release(fp.ReplaceOne(), MONTH))]
     further = fp.Domain({"month": fp.Integers(0, 3), "age": fp.Integers(0, 9)})
     tables = fp.Tables(further, {("month", "age"): np.zeros((4, 10), dtype=int)})
-    with pytest.raises(TablesError, match="leave out rows because of 'age'"):
+    with pytest.raises(TablesError, match="left out rows because of 'age'"):
         fp.release(plan, tables)
     open_ended = fp.Domain({"month": fp.Integers(0, 3), "age": fp.Categories([1], other="rest")})
     tables = fp.Tables(open_ended, {("month", "age"): np.zeros((4, 2), dtype=int)})

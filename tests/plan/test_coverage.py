@@ -77,7 +77,7 @@ def test_no_record_costs_more_than_the_plan_says(name):
     assert (plan.rho, plan.rho_exact, plan.gap) == (plain.rho, plain.rho_exact, plain.gap)
     costs = [rho_of(plan, [record]) for record in list_records()]
     assert max(costs) <= plan.rho_exact
-    # Records in no table use all of it: each costs the same, up to rounding to integers.
+    # Records outside the domain use all of it: each costs the same, up to rounding to integers.
     used = [name for name in plan.workload.attributes if name != "race"]
     is_in = [
         all(record[n] in (["f", "m"] if n == "sex" else [0, 3]) for n in used)
@@ -200,7 +200,7 @@ def test_answers_with_less_noise_are_refused(factor):
     good = plan.coverage
     louder = dataclasses.replace(good, **{factor: getattr(good, factor) * 5 // 4})
     vars(plan)["coverage"] = louder
-    with pytest.raises(PlanError, match="rows in no table cost more"):
+    with pytest.raises(PlanError, match="rows outside the domain cost more"):
         plan.verify()
     with pytest.raises(PlanError, match="does not protect"):
         check_sensitivity(AnswerPath.in_memory(plan))

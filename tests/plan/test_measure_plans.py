@@ -193,7 +193,11 @@ class TestQueries:
     @pytest.mark.parametrize(
         ("unit", "error", "says"),
         [
-            (fp.AddRemove(records=2, distinct=True), fp.WorkloadError, "divided between two cells"),
+            (
+                fp.AddRemove(records=2, distinct=True),
+                fp.WorkloadError,
+                "distinct=True cannot be combined",
+            ),
             (fp.AddRemove(records=2, once_per="y"), fp.DomainError, "the measure 'y'"),
             (fp.ReplaceOne(within=("y",)), fp.DomainError, "the measure 'y'"),
         ],
@@ -205,7 +209,7 @@ class TestQueries:
     def test_too_many_units_together_are_refused(self):
         domain = fp.Domain({"a": fp.Measure(0, 2**13), "b": fp.Measure(0, 2**13)})
         groups = [fp.queries({name: "sum"}, std=1e5) for name in "ab"]
-        with pytest.raises(fp.WorkloadError, match="have 67,108,864 units together"):
+        with pytest.raises(fp.WorkloadError, match="multiply to 67,108,864"):
             fp.design(fp.Workload(domain, groups))
 
 

@@ -1,4 +1,4 @@
-"""Rows in no table, as releases report them: unbiased, covered, drawn once, and kept in folders."""
+"""Rows outside the domain in releases: unbiased, covered, drawn once, and kept in folders."""
 
 from __future__ import annotations
 

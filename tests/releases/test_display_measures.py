@@ -102,5 +102,7 @@ def test_large_releases_are_adjusted_from_the_total_down(monkeypatch):
 
 
 def test_integers_are_refused():
-    with pytest.raises(fp.WorkloadError, match=r"not available with sums of y, .* nonnegative"):
+    with pytest.raises(
+        fp.WorkloadError, match=r"cannot have sums of the measure y. .* nonnegative"
+    ):
         noisy(0).integers()

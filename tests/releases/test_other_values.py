@@ -153,4 +153,4 @@ def test_a_run_counts_every_row(tmp_path) -> None:
     assert re.search("not counted +no rows: every attribute in use has a cell for other", shown)
     review = next((tmp_path / "release").rglob("review*")).read_text()
     assert "Every row is in the tables." in review
-    assert "missing counts all other values and none" in review
+    assert "missing counts missing values and all others" in review

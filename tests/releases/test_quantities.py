@@ -47,7 +47,7 @@ def test_the_rules_of_the_measures_that_are_used():
     pay, weight, rest = list_measure_rules(WORKLOAD)
     assert pay == (
         "Measure pay: values below 0 count as 0, values above 100 as 100, and all are rounded to "
-        "steps of 10 from 0; rows without a value are in no table."
+        "steps of 10 from 0; rows without a value are not counted."
     )
     assert weight.endswith("rows without a value are counted and add nothing to sums.")
     assert "did not read them from the rows" in rest

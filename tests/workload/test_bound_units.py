@@ -218,6 +218,6 @@ def test_equal_attributes_have_equal_cells() -> None:
 
 def test_records_with_measures_are_in_no_distinct_cells() -> None:
     domain = fp.Domain({"a": ["1"], "income": fp.Measure(0, 10)})
-    with pytest.raises(DomainError, match="income, because each row is divided between two cells"):
+    with pytest.raises(DomainError, match="combined with the measure income"):
         BoundUnit.bind(fp.AddRemove(2, distinct=True), domain)
     BoundUnit.bind(fp.ReplaceOne(), domain)

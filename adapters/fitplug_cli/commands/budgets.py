@@ -55,7 +55,7 @@ def check_ledger_is_kept(spec: Spec) -> None:
     if number is not None:
         raise LedgerError(
             f"the ledger {spec.ledger_path} does not exist, but {what} charged to a ledger as "
-            f"charge {number}. Name that ledger, or restore it: without it nobody knows what was "
+            f"charge {number}. Name that ledger, or restore it. It is the only record of what was "
             "spent on these people. For a release about other people, use another [output] path."
         )
 

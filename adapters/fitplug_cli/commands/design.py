@@ -48,7 +48,7 @@ def design(
     path = output or spec_file.with_suffix(".plan.npz")
     check_target(path, Plan.load)
     plan = design_within_limit(spec)
-    print_plan(plan, spec.privacy.delta, full=full)
+    print_plan(plan, spec.privacy.delta, spec, full=full)
     with replace_file(path, PUBLIC) as partial:
         plan.save(partial)
     print_facts(("plan", f"{path} (digest {plan.digest[:12]})"))

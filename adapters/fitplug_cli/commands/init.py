@@ -61,7 +61,7 @@ rho = 1.0                       # the budget for these people, for all releases
 path = "release/"
 
 [design]
-# coverage = true               # also release how many rows are in no table, at no further cost;
+# coverage = true               # also release how many rows are not counted, at no further cost;
 #                               # not together with [data] person
 
 [about]                         # for the review of the release

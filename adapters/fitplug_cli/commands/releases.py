@@ -102,16 +102,16 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """
     if options.covered_by is None:
         return
-    why = "person selects different rows in each count" if spec.data.person is not None else None
+    why = "[data] person selects other rows in each count" if spec.data.person is not None else None
     if describe_source_rows(spec.source) is not None:
-        why = "weight or where may select different rows"
+        why = "[data] weight or where may select other rows"
     if spec.source.columns:
-        why = "a column read under another name (from) may be another column"
+        why = "an attribute with `from` may be read from another column"
     if why is not None:
         raise SpecError(
             f"{spec.path}: --covered-by {options.covered_by!r} needs a count of the same rows as "
-            f"in that release, but [data] {why}. Use `fitplug release --counts` with the counts "
-            "file of that release."
+            f"in that release, but {why}. Use `fitplug release --counts` with the counts file of "
+            "that release."
         )
 
 
@@ -141,8 +141,8 @@ def check_paths(spec: Spec) -> None:
         check_release_folder(spec.output_dir, others)
     elif spec.output.parts is False:
         raise SpecError(
-            f"{spec.path}: [output] path is a URL, which needs a release in parts. Remove "
-            "[output] parts = false, or name a local folder."
+            f"{spec.path}: [output] path is a URL, and a release into a store is made in parts. "
+            "Remove [output] parts = false, or name a local folder."
         )
 
 

@@ -106,7 +106,7 @@ def report(
         warnings += [text for text in (describe_weakness(plan, delta),) if text]
         print_json(build_report_record(facts, relaxation) | {"warnings": warnings})
     if output is None:
-        print_report(facts, full=full)
+        print_report(facts, spec, full=full)
         if not full:
             out.print("More: --full, or -o report.html for a page with plots.")
     else:

@@ -99,7 +99,7 @@ def _release(
     check_paths(spec)
     plan = get_plan(spec, plan_file, charge.key)
     warn_of_release(spec, plan)
-    print_plan(plan, spec.privacy.delta, full=full)
+    print_plan(plan, spec.privacy.delta, spec, full=full)
     record = publish_release(spec, plan, charge, counts_file)
     if as_json:
         print_json(record)

@@ -64,7 +64,7 @@ def begin(
     spec = load_spec(spec_file)
     folder, ledger = _find_folder(spec), _find_ledger(spec)
     plan = get_plan(spec, plan_file, key)
-    print_plan(plan, spec.privacy.delta)
+    print_plan(plan, spec.privacy.delta, spec)
     series = begin_series(
         plan,
         folder,

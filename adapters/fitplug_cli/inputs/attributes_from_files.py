@@ -296,7 +296,7 @@ def _open_codebook(given: Mapping[str, Any], folder: Path) -> CodeFile:
     path = folder / _get_text(given, CODEBOOK_KEY)
     if path.suffix.lower() == ".json":
         raise DomainError(
-            f"{path}: column needs a CSV or Parquet file, not JSON. Convert the file."
+            f"{path}: the key column needs a CSV or Parquet file, not JSON. Convert the file."
         )
     return CodeFile(path, "codebook", DomainError)
 

@@ -135,8 +135,8 @@ def _read_csv(path: Path) -> Codebook:
         if needed not in file.names:
             raise DomainError(
                 f"{path}: the codebook has no column {needed!r}. Its first line must name the "
-                "columns attribute and value. To use a file about one attribute, give the "
-                "attribute's entry in the domain a column or levels."
+                "columns attribute and value. For a file about one attribute, add column or "
+                "levels to the attribute's entry in the domain."
             )
     codebook = Codebook()
     entries = codebook.entries
@@ -262,8 +262,8 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
     for name, text, key in files:
         if key in rows:
             raise DomainError(
-                f"attribute {name!r}: {folder / text} is the data file, [data] path, but a "
-                "domain must not depend on the data. Give a public file of its values."
+                f"attribute {name!r}: {folder / text} is the data file, [data] path, but a domain "
+                "must not depend on the data. Give a public file with the attribute's values."
             )
 
 

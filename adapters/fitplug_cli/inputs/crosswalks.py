@@ -244,9 +244,9 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
             tree = tree.with_level(level, region_of)
         except DomainError:
             raise DomainError(
-                f"{path}: its regions do not nest with the levels {list(tree.levels)}. Each region "
-                "must consist of whole nodes of every level, or lie within one. Or use the file in "
-                f"a query instead: {in_query}"
+                f"{path}: its regions do not nest with the levels {list(tree.levels)}. On every "
+                "level, each region must lie within one node or consist of whole nodes. Otherwise "
+                f"use the file in a query: {in_query}"
             ) from None
     return tree
 

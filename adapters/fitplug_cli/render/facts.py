@@ -219,19 +219,19 @@ class Facts:
         """Why there is no chart of the profile; None if there is one."""
         structure = self.plan.strategy.structure
         if structure.asymmetric and not structure.profile_attributes:
-            return "This plan bounds the cost of every cell by rho and does not compute it by cell."
+            return "No cell costs more than rho. The costs of single cells were not computed."
         if self.profile[-1] < _EVEN:
             return None
         if self.plan.unit.records == 1:
             return "Every cell costs the same: rho."
-        return "Every cell costs the same: its costliest person costs rho."
+        return "Every cell costs the same: rho, for the costliest person with a row in it."
 
     @property
     def measure_note(self) -> str:
         """How the cells of measures are charged; empty without measures."""
         if not list_measure_rules(self.plan.workload):
             return ""
-        return "Of all values of a measure, one of the two bounds costs the most privacy."
+        return "The value of a measure that costs the most privacy is one of its two bounds."
 
     @property
     def price_note(self) -> str:
@@ -244,15 +244,17 @@ class Facts:
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
-            f"This plan is {describe_gap(self.plan)}. Upper limits on savings include what a "
-            "better plan for the same targets might save."
+            f"This plan is {describe_gap(self.plan)}. The savings are upper limits, because they "
+            "include what a better plan for the same targets might save."
         )
 
     @property
     def nothing_free_note(self) -> str:
         """Why no further count is free although cells cost different amounts."""
         if self.plan.has_coverage:
-            return "No further count is free, because rows in no table already cost all of rho."
+            return (
+                "No further count is free, because rows outside the domain already cost all of rho."
+            )
         if allows_any_rows(self.plan.unit):
             return "The unused budget is too small for further counts by one attribute."
         return (

@@ -47,7 +47,7 @@ def build_plan_record(plan: Plan, delta: float) -> dict[str, Any]:
 
 
 def _describe_coverage(plan: Plan) -> dict[str, Any]:
-    """Describe the answers about rows in no table, if the plan has any."""
+    """Describe the answers about rows outside the domain, if the plan has any."""
     if plan.coverage is None:
         return {}
     stds = plan.coverage.upper_variances(plan.noise_std) ** 0.5

@@ -45,12 +45,13 @@ _MOST_VALUES = 3
 """A message names at most this many values or labels."""
 
 
-def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
+def print_plan(plan: Plan, delta: float, spec: Spec | None = None, *, full: bool = False) -> None:
     """Print what a plan costs and what each group of queries gets.
 
     Args:
         plan: The plan.
         delta: The delta at which epsilon is shown.
+        spec: The spec that the plan is for, if there is one.
         full: Whether to also print how rho adds up and which counts are needed.
     """
     if weakness := describe_weakness(plan, delta):
@@ -65,37 +66,49 @@ def print_plan(plan: Plan, delta: float, *, full: bool = False) -> None:
         facts += _list_details(plan)
     print_facts(*(fact for fact in facts if fact[1]))
     _print_groups(plan)
-    print_facts(describe_not_counted(plan), *_advise_not_counted(plan), *describe_coverage(plan))
+    print_facts(
+        describe_not_counted(plan), *_advise_not_counted(plan, spec), *describe_coverage(plan)
+    )
     for rule in list_measure_rules(plan.workload):
         out.print(rule)
 
 
 def describe_not_counted(plan: Plan, limited: Limited | None = None) -> tuple[str, str]:
-    """Describe by rule which rows are in no table, as a fact; see `describe_rows_outside`."""
+    """Describe by rule which rows are not counted, as a fact; see `describe_rows_outside`."""
     nothing = "no rows: every attribute in use has a cell for other values"
     return "not counted", describe_rows_outside(plan, limited) or nothing
 
 
-def _advise_not_counted(plan: Plan) -> list[tuple[str, str]]:
-    """Advise how to count the rows that a plan leaves out, as a fact without a label."""
+def _advise_not_counted(plan: Plan, spec: Spec | None) -> list[tuple[str, str]]:
+    """Advise how to count the rows that a plan leaves out, as a fact without a label.
+
+    The attribute of a series' periods cannot have `other`. A series has no coverage, and neither
+    has a count by person.
+    """
     if not describe_rows_outside(plan):
         return []
     advice = 'To count them, set other = "missing" in [domain]'
-    if plan.coverage is None and allows_any_rows(plan.unit):
+    periods = None if spec is None else spec.design.periods
+    if periods is not None:
+        advice += f" (not possible for {periods})"
+    by_person = spec is not None and spec.data.person is not None
+    if plan.coverage is None and allows_any_rows(plan.unit) and periods is None and not by_person:
         advice += "; to estimate how many, coverage = true in [design]"
     return [("", f"{advice}.")]
 
 
 def describe_coverage(plan: Plan) -> list[tuple[str, str]]:
-    """Describe how accurately rows in no table are counted, if they are."""
+    """Describe how accurately rows outside the domain are counted, if they are."""
     if plan.coverage is None:
         return []
     std = float(plan.coverage.upper_variances(plan.noise_std).max()) ** 0.5
-    return [("coverage", f"their number by attribute, std {std:.4g}, at no further cost")]
+    return [
+        ("coverage", f"the number of such rows by attribute, std {std:.4g}, at no further cost")
+    ]
 
 
 def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> None:
-    """Print how many rows are in no table, by attribute, if the release has coverage."""
+    """Print how many rows are not counted, by attribute, if the release has coverage."""
     rows = release.coverage()
     if not rows:
         return
@@ -164,7 +177,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         rows = f"about {rounded:,} (from the files' footers)"
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
-        files += f"; {preview.left_out:,} more in folders that where excludes"
+        files += f"; {preview.left_out:,} more in folders that where in [data] excludes"
     print_facts(
         ("files", files),
         ("rows", rows),
@@ -293,7 +306,7 @@ def _describe_charge(
     if entry.covered_by is not None:
         charge = f"covered by charge {entry.covered_by}"
     if state != "new":
-        charge += f" earlier (charge {entry.id}), nothing now"
+        charge += f" earlier (charge {entry.id}), nothing more now"
     new = " (new)" if state == "new" and len(ledger.entries()) == 1 else ""
     left = f"{format_down(ledger.remaining)} of {format_down(ledger.total, 6)} left"
     return [("ledger", f"{ledger.path}{new}: {charge}, {left}")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -13,17 +13,21 @@ from fitplug_cli.render import build_plan_record, out, print_facts, print_plan, 
 from fitplug_cli.render.facts import DELTAS, RELAXED, Facts, format_factor
 from fitplug_cli.render.record_limits import explain_limits
 
+if TYPE_CHECKING:
+    from fitplug_cli.spec import Spec
+
 _SHOWN_DELTAS = DELTAS[::3]
 
 
-def print_report(facts: Facts, *, full: bool) -> None:
+def print_report(facts: Facts, spec: Spec | None = None, *, full: bool) -> None:
     """Print the cost of a plan, what each group gets and what its targets cost.
 
     Args:
         facts: The facts of the plan.
+        spec: The spec that the plan is for, if there is one.
         full: Whether to print all content of the page except plots.
     """
-    print_plan(facts.plan, facts.delta, full=full)
+    print_plan(facts.plan, facts.delta, spec, full=full)
     _print_prices(facts)
     if full:
         _print_limits(facts)

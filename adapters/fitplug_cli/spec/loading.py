@@ -264,7 +264,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
         if source.person is not None and document.design.coverage:
             raise SpecError(
                 "person limits only the rows in the tables, but [design] coverage also counts "
-                "rows in no table. Remove person or coverage."
+                "rows outside the domain. Remove person or coverage."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)

@@ -12,7 +12,7 @@ A unit of privacy may also require that all records of a person are in different
 all counted attributes or of one of them. The rows of a person in one cell are then a group. Only
 the row of lowest priority remains of each group, and k of the remaining rows are kept.
 
-Rows outside the domain are in no table and do not compete. Nor do rows without a person, and rows
+Rows outside the domain are not counted and do not compete. Nor do rows without a person, and rows
 that do not pass the filters. All this depends on each row alone.
 
 A person is represented by a 128-bit hash under a secret key. Two persons with the same hash would

@@ -167,8 +167,8 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     """
     if plan.has_coverage:
         raise InputError(
-            "the plan has coverage, but a row in no table may be in no period. Design it without "
-            "coverage."
+            "the plan has coverage, but a row outside the domain may belong to no period. Design "
+            "the plan without coverage."
         )
     possible = plan.causal_attributes
     if periods in possible and periods is not None:

@@ -184,9 +184,8 @@ class PeriodStructure(Structure):
     @property
     def remedy(self) -> str:
         return (
-            "noise is independent between the cells of "
-            f"{self.periods.name} except for totals, which is not exactly the optimum; for it, use "
-            "fewer cells"
+            f"noise is independent between the cells of {self.periods.name}, except in totals, so "
+            "the plan is only nearly the optimum; for the optimum, use fewer cells"
         )
 
 

@@ -294,8 +294,8 @@ class ProductPairStructure(ProductStructure):
         parents = [len(tree.first[max(tree.steps - 1, 0)]) for tree in self.trees if tree]
         if max(parents, default=0) > MOST_PARENTS:
             raise WorkloadError(
-                f"queries tell {max(parents):,} nodes of a hierarchy and their parts apart; the "
-                f"limit of ReplaceOne is {MOST_PARENTS:,} nodes. Ask for fewer levels, or "
+                f"queries distinguish the parts of {max(parents):,} nodes of a hierarchy. The "
+                f"limit of ReplaceOne is {MOST_PARENTS:,} such nodes. Ask for fewer levels, or "
                 f"{TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):

@@ -210,9 +210,9 @@ class TreePairStructure(TreeStructure):
         ):
             moved = [name for name in self.dense if name not in (self.public_attributes or ())]
             raise WorkloadError(
-                f"{self.tree_attribute!r} in within is a large hierarchy, and a replaced row may "
-                f"change in {list_names(moved)}, too. Give the finest nodes below one parent equal "
-                f"targets and ask for fewer cells of coarser levels, or {TWO_CHANGES}"
+                f"{self.tree_attribute!r} is a large hierarchy in `within`, and a replaced row may "
+                f"also change in {list_names(moved)}. Give the finest nodes with the same parent "
+                f"equal targets and use fewer nodes on coarser levels, or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()
