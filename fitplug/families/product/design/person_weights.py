@@ -29,7 +29,7 @@ from fitplug.families.product.design.scales import (
     optimise_scales,
 )
 from fitplug.families.product.shape.products import ProductPersonStructure
-from fitplug.numeric import FloatArray, frozen_property
+from fitplug.numeric import FloatArray, IntArray, frozen_property
 
 _FEWER = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """How many records a kind of persons has less than the most."""
@@ -46,6 +46,13 @@ class PersonProfiles(MixedProfiles):
 
     structure: ProductPersonStructure
     unit: float
+
+    def multiply(self, precisions: FloatArray) -> FloatArray:
+        """Return the profile (size,) of precisions 1 / z (count,), with s raised to e."""
+        sums, contrasts = _list_pairs(self.structure)
+        precisions = precisions.copy()
+        precisions[sums] = np.maximum(precisions[sums], self.unit * precisions[contrasts])
+        return super().multiply(precisions)
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> PersonProfiles:
         """Compute the profiles where integer matrices measure the attributes."""
@@ -111,13 +118,18 @@ def _list_records(structure: ProductPersonStructure) -> list[int]:
     return [structure.periods.most - fewer for fewer in _FEWER if fewer < structure.periods.most]
 
 
+def _list_pairs(structure: ProductPersonStructure) -> tuple[IntArray, IntArray]:
+    """List the scales of blocks A and A + m, except for the totals."""
+    sums = 1 + np.flatnonzero(structure.partner_scales[1:] >= 0)
+    return sums, structure.partner_scales[sums]
+
+
 def _balance(
     structure: ProductPersonStructure, unit: float, costs: FloatArray, needed: FloatArray
 ) -> FloatArray:
     """Return the best scales where each block A has unit z_A <= z_(A + m)."""
     z = compute_scales(costs, needed)
-    sums = 1 + np.flatnonzero(structure.partner_scales[1:] >= 0)
-    contrasts = structure.partner_scales[sums]
+    sums, contrasts = _list_pairs(structure)
     below = z[contrasts] < unit * z[sums]
     sums, contrasts = sums[below], contrasts[below]
     z[sums] = np.sqrt(
