@@ -58,7 +58,7 @@ def choose_kinds(certifier: PeriodCertifier[S], structure: S, duals: Duals) -> F
         chosen = [j for j, one in enumerate(norms) if len(one) > i]
         factors, means = np.array([(norms[j][i].factor, norms[j][i].mean) for j in chosen]).T
         # The norm is a convex function of the root of the mean.
-        roots = np.linspace(*np.sqrt([means.min(), means.max()]), _MEANS)
+        roots = np.linspace(math.sqrt(means.min()), math.sqrt(means.max()), _MEANS)
         of_roots = [norms[chosen[0]][i]._replace(mean=root**2) for root in roots.tolist()]
         lower = certifier.lower_norms(structure.reduced, 1.0, duals, of_roots)
         bounds[chosen] += factors * np.interp(np.sqrt(means), roots, lower)

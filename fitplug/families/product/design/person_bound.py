@@ -13,6 +13,10 @@ from fitplug.families.product.design.bound_ascent import ascend_duals, fit_produ
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.shape.products import ProductPersonStructure
 from fitplug.numeric import FloatArray
+from fitplug.solve import mix_with_uniform
+
+_MIXING = 0.05
+"""The share of equal weights of groups at the start: groups without weight gain it slowly."""
 
 
 def find_person_duals(
@@ -57,5 +61,6 @@ def _reduce(structure: ProductPersonStructure, duals: ProductDuals) -> ProductDu
     # The targets of sums over the periods are divided by their number.
     counting = structure.periods.find_counting(structure.workload)
     w = duals.w / np.where(counting, structure.periods.n, 1)
+    w = mix_with_uniform(w / w.sum(), _MIXING)
     p = tuple(duals.p[a] for a in kept)
-    return ProductDuals(p, tuple(y), w / w.sum(), 1, 1, duals.tilt)
+    return ProductDuals(p, tuple(y), w, 1, 1, duals.tilt)
