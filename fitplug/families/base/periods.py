@@ -18,7 +18,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -123,21 +123,9 @@ class Periods:
                     above[block], above[partner] = k * max(k * s + (n - k) * e, n * e), 0
         return above, equal
 
-    def reduce(
-        self, workload: Workload, ratio: float = 1.0, total: float | None = None
-    ) -> Workload:
-        """Reduce a workload to one period.
-
-        Args:
-            workload: The workload.
-            ratio: As in `choose_multiples`.
-            total: The target variance of one more group, the total of the period.
-        """
+    def reduce(self, workload: Workload, ratio: float = 1.0) -> Workload:
+        """Reduce a workload to one period; `ratio` as in `choose_multiples`."""
         groups = [self._reduce_group(group, ratio) for group in workload.groups]
-        if total is not None:
-            variances = np.asarray(total)
-            target = read_target(variance=variances)
-            groups.append(QueryGroup("the period's total", (), target, variances))
         return make_bound_workload(workload.domain, groups)
 
     def _reduce_group(self, group: QueryGroup, ratio: float) -> QueryGroup:
@@ -154,6 +142,40 @@ class Periods:
     def find_counting(self, workload: Workload) -> BoolArray:
         """Find which groups count each period apart, shape (groups,)."""
         return np.array([self.name in group.attributes for group in workload.groups])
+
+    def list_norms(self, workload: Workload, kinds: FloatArray) -> list[PeriodNorm]:
+        """List the norms in (N18) for weights of the kinds of persons, shape (3,)."""
+        k, n = self.most, self.n
+        counting = self.find_counting(workload)
+        # Records, pairs of records that are equal but for the period, and independent pairs.
+        counts = np.array([k, k, k - 1])
+        records, alike = float(kinds @ counts), float(kinds[0]) * k * (k - 1)
+        apart = float(kinds[1:] @ (counts * (counts - 1))[1:])
+        missing = float(kinds @ (counts * (n - counts)))
+        mass, at_mean, norms = math.sqrt(float(kinds.sum())), records + alike, []
+        if at_mean > 0:
+            factor, mean = math.sqrt(at_mean / n) / mass, (at_mean + apart) / at_mean
+            norms.append(PeriodNorm(factor, np.where(counting, 1 / n, 1.0), mean))
+        # Without records in all periods the contrasts of totals have a positive moment.
+        within = float(kinds[0]) * k * (n - k) + float(kinds[1:] @ counts[1:]) * (n - 1)
+        if within > 0 and missing > 0 and counting.any():
+            factor = math.sqrt((n - 1) * within) / n / mass
+            norms.append(PeriodNorm(factor, counting.astype(np.float64), missing / within))
+        return norms
+
+
+class PeriodNorm(NamedTuple):
+    """A norm f of (N18), for the weights of one period.
+
+    Attributes:
+        factor: The factor on it.
+        times: The factor on the weights of each group, shape (groups,).
+        mean: y, the variance of the total relative to independent cells.
+    """
+
+    factor: float
+    times: FloatArray
+    mean: float
 
 
 class PeriodStructure(Structure):
@@ -223,32 +245,23 @@ class PeriodCertifier(Certifier[S]):
     def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         assert isinstance(structure, PeriodStructure)
         reduced, periods = structure.reduced, structure.periods
-        k, n = periods.most, periods.n
         kinds = scale_weights("of kinds", duals.p[-3:], 3)
         duals = duals._replace(p=duals.p[:-3])
-        counting = periods.find_counting(structure.workload)
-        shares = super().share_weight(reduced, duals)
-
-        def bound(times: FloatArray, mean: float) -> float:
-            """Bound the norm of one period for multiples of the groups' weights."""
-            one = self.multiply_groups(reduced, duals, times)
-            mass = math.sqrt(float((shares * times).sum()))
-            return mass * self.lower_period(reduced, scale, one, mean)
-
-        # As in (N18): records, pairs of records that are equal but for the period, and independent
-        # pairs. Without records in all periods the contrasts of totals have a positive moment.
-        counts = np.array([k, k, k - 1])
-        records, alike = float(kinds @ counts), float(kinds[0]) * k * (k - 1)
-        apart = float(kinds[1:] @ (counts * (counts - 1))[1:])
-        missing = float(kinds @ (counts * (n - counts)))
-        at_mean = records + alike
-        if not at_mean > 0:
-            return 0.0
-        total = math.sqrt(at_mean / n) * bound(
-            np.where(counting, 1 / n, 1.0), (at_mean + apart) / at_mean
+        norms = periods.list_norms(structure.workload, kinds)
+        lower = self.lower_norms(reduced, scale, duals, norms)
+        return sum(norm.factor * one for norm, one in zip(norms, lower, strict=True)) * (
+            1 - _ROUNDING
         )
-        within = float(kinds[0]) * k * (n - k) + float(kinds[1:] @ counts[1:]) * (n - 1)
-        if within > 0 and missing > 0 and counting.any():
-            norm = bound(counting.astype(np.float64), missing / within)
-            total += math.sqrt((n - 1) * within) / n * norm
-        return total / math.sqrt(float(kinds.sum())) * (1 - _ROUNDING)
+
+    def lower_norms(
+        self, reduced: S, scale: float, duals: Duals, norms: Sequence[PeriodNorm]
+    ) -> list[float]:
+        """Bound norms of one period, without their factors, for weights of one period."""
+        shares = super().share_weight(reduced, duals)
+        return [
+            math.sqrt(float((shares * norm.times).sum()))
+            * self.lower_period(
+                reduced, scale, self.multiply_groups(reduced, duals, norm.times), norm.mean
+            )
+            for norm in norms
+        ]

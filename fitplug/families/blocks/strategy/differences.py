@@ -121,6 +121,10 @@ class MoveStrategy(MatrixStrategy[MoveStructure]):
         return _sum_cost(self, costs.search(costs.list_starts())[0])
 
 
+_SEARCH_WORK = 25_000_000
+"""About the most sums of a search for a costly person; a bound on all persons may take more."""
+
+
 class PersonStrategy(MatrixStrategy[PersonStructure]):
     """The strategies of `PersonStructure`."""
 
@@ -137,8 +141,9 @@ class PersonStrategy(MatrixStrategy[PersonStructure]):
 
     def compute_attained_square(self) -> int | None:
         products = _multiply_records(self)
-        largest = upper_largest_cost(products, self.record_square)
-        if largest.is_exact:
+        # The costliest persons are found long before it is proven that none costs more.
+        largest = upper_largest_cost(products, most_work=_SEARCH_WORK)
+        if largest.is_exact and int(largest.of_cells.max()) == self.record_square:
             return None
         costly = self.structure.sets.append(find_costly_differences(products.to_floats(), 1))
         if largest.costly is not None:

@@ -94,7 +94,10 @@ def design_chain_persons(
             strategy = min(strategy, other, key=lambda one: evaluate_at_targets(one, objective))
         weights.append(Duals(centred.p, centred.q))
     certifier = ChainPersonCertifier()
-    kinds = [choose_kinds(certifier, structure, objective, duals) for duals in weights]
+    kinds = [
+        duals._replace(p=np.append(duals.p, choose_kinds(certifier, structure, duals)))
+        for duals in weights
+    ]
     duals = max(kinds, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one))
     return Design.in_one_tier(
         strategy, duals, bound_margin=CHAIN_MARGIN, iterations=found.iterations, ended="apart"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fitplug.families.base.periods import PeriodNorm
 from fitplug.families.product.certificate.gram_matrices import (
     MAX_WORK,
     GramTerms,
@@ -22,6 +23,7 @@ from fitplug.families.product.certificate.gram_matrices import (
     place_terms,
 )
 from fitplug.families.product.certificate.product_bound import (
+    ScaledDuals,
     lower_product_cost,
     scale_duals,
 )
@@ -89,7 +91,21 @@ def ascend_product_bound(
     Raises:
         ValueError: If the bound cannot be evaluated.
     """
-    duals = fit_product_duals(batched, weights)
+    duals = ascend_duals(batched, fit_product_duals(batched, weights))
+    return duals, lower_product_cost(batched, duals)
+
+
+def ascend_duals(
+    batched: BatchedGroups, duals: ProductDuals, norms: Sequence[PeriodNorm] = ()
+) -> ProductDuals:
+    """Find dual weights with a high product bound, starting from any frames of one column.
+
+    Args:
+        batched: The groups of the workload.
+        duals: The weights to start from.
+        norms: Whose sum is to be large; none for the plain norm.
+    """
+    norms = norms or [PeriodNorm(1.0, np.ones(len(duals.w)), 1.0)]
     largest = max(batched.widths, default=1)
     # If only one attribute has several columns, its frame takes all of them, which is exact.
     t = largest if sum(n > 1 for n in batched.widths) == 1 else 1
@@ -102,7 +118,7 @@ def ascend_product_bound(
         climbs = [
             (climb, gram_matrices)
             for rests in choices
-            for climb, gram_matrices in _begin_climbs(batched, replace(start, rests=rests))
+            for climb, gram_matrices in _begin_climbs(batched, replace(start, rests=rests), norms)
         ]
         if not climbs:
             break
@@ -110,7 +126,7 @@ def ascend_product_bound(
         choices = [climb.best.rests]
         steps = math.ceil(min(_STEPS, MAX_WORK / gram_matrices.work, steps_left))
         steps_left -= steps + len(climbs)
-        climb = _climb(batched, gram_matrices, climb, steps - 2)
+        climb = _climb(batched, gram_matrices, climb, steps - 2, norms)
         idle = 0 if climb.value > top.value * (1 + _LEAST_GAIN) else idle + 1
         top = max(top, climb, key=lambda one: one.value)
         if t == largest:
@@ -119,9 +135,8 @@ def ascend_product_bound(
     if not top.value:
         costs, _ = _compute_costs(batched, duals)
         costliest = np.arange(len(duals.w)) == (duals.w * costs).argmax()
-        one_group = replace(duals, w=costliest.astype(np.float64))
-        return one_group, lower_product_cost(batched, one_group)
-    return top.best, lower_product_cost(batched, top.best)
+        return replace(duals, w=costliest.astype(np.float64))
+    return top.best
 
 
 def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[int]:
@@ -139,10 +154,10 @@ def _choose_rests(batched: BatchedGroups, duals: ProductDuals, t: int) -> list[i
 
 
 def _begin_climbs(
-    batched: BatchedGroups, start: ProductDuals
+    batched: BatchedGroups, start: ProductDuals, norms: Sequence[PeriodNorm]
 ) -> Iterator[tuple[_Climb, GramTerms]]:
     """Start an ascent with every tilt, or none if frames and rests are too many."""
-    splits = plan_splits(batched, start)
+    splits = plan_splits(batched, start, has_mean=any(norm.mean != 1 for norm in norms))
     gram_matrices = place_terms(batched, splits, start.w > 0)
     if gram_matrices is not None:
         tilted = any(
@@ -151,7 +166,7 @@ def _begin_climbs(
         )
         for tilt in _TILTS if tilted else _TILTS[-1:]:
             climb = _Climb(0.0, start, replace(start, tilt=tilt))
-            yield _climb(batched, gram_matrices, climb, 2), gram_matrices
+            yield _climb(batched, gram_matrices, climb, 2, norms), gram_matrices
 
 
 def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> ProductDuals:
@@ -180,11 +195,17 @@ def fit_product_duals(batched: BatchedGroups, weights: FamilyWeights) -> Product
     return ProductDuals(tuple(p), tuple(y), w / w.sum(), 1, 1, _TILTS[-1], weights.pairs)
 
 
-def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, steps: int) -> _Climb:
+def _climb(
+    batched: BatchedGroups,
+    gram_matrices: GramTerms,
+    climb: _Climb,
+    steps: int,
+    norms: Sequence[PeriodNorm],
+) -> _Climb:
     """Continue an ascent by some steps."""
     for _ in range(steps):
         try:
-            value, following = _step(batched, gram_matrices, climb.following)
+            value, following = _step(batched, gram_matrices, climb.following, norms)
         except np.linalg.LinAlgError:
             # Floating point can go no further.
             break
@@ -198,16 +219,19 @@ def _climb(batched: BatchedGroups, gram_matrices: GramTerms, climb: _Climb, step
 
 
 def _step(
-    batched: BatchedGroups, gram_matrices: GramTerms, duals: ProductDuals
+    batched: BatchedGroups,
+    gram_matrices: GramTerms,
+    duals: ProductDuals,
+    norms: Sequence[PeriodNorm],
 ) -> tuple[float, ProductDuals]:
     """Return the bound at the weights, without its rounding, and the weights after one step."""
-    splits = plan_splits(batched, duals)
+    splits = plan_splits(batched, duals, has_mean=any(norm.mean != 1 for norm in norms))
     here = scale_duals(batched, duals, splits)
     lengths = None
     if here.spectrum is not None:
         assert gram_matrices.columns is not None
         lengths = here.spectrum.lower_lengths(gram_matrices.columns)
-    total, by_w, by_table, roots = differentiate_norms(gram_matrices, here.w, here.tables, lengths)
+    total, by_w, by_table, roots = _add_norms(gram_matrices, here, lengths, norms)
     costs, by_y = _compute_costs(batched, duals)
     w = here.w * by_w / costs
     w = np.where(duals.w > 0, np.maximum(w / w.sum(), _LEAST_GROUP), 0.0)
@@ -234,6 +258,28 @@ def _step(
     couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
     p = ascend_cells(batched, duals.p, here, gains, couplings)
     return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
+
+
+def _add_norms(
+    gram_matrices: GramTerms,
+    here: ScaledDuals,
+    lengths: FloatArray | None,
+    norms: Sequence[PeriodNorm],
+) -> tuple[float, FloatArray, dict[int, FloatArray], FloatArray]:
+    """Add up norms; the results are those of `differentiate_norms`."""
+    total, by_w, roots = 0.0, np.zeros_like(here.w), np.zeros(0)
+    by_table = {f: np.zeros_like(table) for f, table in here.tables.items()}
+    for norm in norms:
+        if norm.mean != 1:
+            assert gram_matrices.columns is not None
+            lengths = np.where(gram_matrices.columns.states == 0, math.sqrt(norm.mean), 1.0)
+        one = differentiate_norms(gram_matrices, here.w * norm.times, here.tables, lengths)
+        total += norm.factor * one[0]
+        by_w += norm.factor * norm.times * one[1]
+        for f, slope in one[2].items():
+            by_table[f] += norm.factor * slope
+        roots = norm.factor * one[3] + (roots if roots.size else 0.0)
+    return total, by_w, by_table, roots
 
 
 def differentiate_norms(

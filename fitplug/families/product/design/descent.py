@@ -98,6 +98,10 @@ class DifferenceWeights(Protocol):
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
         """List the weights returned by `share` in the form of the product bound."""
 
+    def balance(self, costs: FloatArray, needed: FloatArray) -> FloatArray:
+        """Return the best scales; see `Profiles.balance`."""
+        return compute_scales(costs, needed)
+
 
 def descend_product_family(
     batched: BatchedGroups,
@@ -219,7 +223,7 @@ class _State:
         covariances."""
         batched, before = self.batched, self.differences
         ascent = ascend_queries(
-            batched, self.tables, self.weights, before.average(), mixing=mixing, power=power
+            batched, self.tables, self.weights, before, mixing=mixing, power=power
         )
         weights = replace(self.weights, queries=ascent.queries, shares=ascent.shares)
         after = before.ascend(ascent, mixing, power)
@@ -287,16 +291,17 @@ def ascend_queries(
     batched: BatchedGroups,
     tables: Sequence[FloatArray],
     weights: FamilyWeights,
-    costs: FloatArray,
+    differences: DifferenceWeights,
     *,
     mixing: float,
     power: float = 1.0,
 ) -> QueryAscent:
-    """Find the scales, and raise the weights of queries, from scales' costs at 1 (count,)."""
+    """Find the scales, and raise the weights of queries."""
     rows = _mix_rows(batched, tables, weights.shares)
     q = np.concatenate([q_batch.ravel() for q_batch in weights.queries])
-    needed = rows.multiply_transposed(q)
-    z, spent = compute_scales(costs, needed), np.sqrt(costs * needed)
+    needed, costs = rows.multiply_transposed(q), differences.average()
+    z = differences.balance(costs, needed)
+    spent = np.divide(costs, z, out=np.zeros_like(z), where=z > 0)
     raised = q * (rows.multiply(z) / float(spent.sum())) ** power
     raised = mix_with_uniform(raised / raised.sum(), mixing)
     cuts = np.cumsum([q_batch.size for q_batch in weights.queries])[:-1]

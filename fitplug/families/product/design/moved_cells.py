@@ -22,16 +22,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.certificate.products import count_sides
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
-from fitplug.families.product.design.cell_weights import CellWeights
-from fitplug.families.product.design.descent import QueryAscent
+from fitplug.families.product.design.cell_weights import MixedCells, MixedProfiles
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.pair_profiles import ScaleProducts
 from fitplug.families.product.design.scales import (
-    ProfileMatrix,
     Profiles,
     Scales,
     VarianceMatrix,
@@ -40,7 +37,6 @@ from fitplug.families.product.design.scales import (
 )
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import FloatArray, IntArray
-from fitplug.solve import mix_with_uniform
 
 _MOST_SCALED, _LEAST = 2, 1e-3
 """The most moves that enter the choice of scales, and their least share of the largest."""
@@ -49,47 +45,14 @@ _LARGEST = 2.0**100
 """The largest eta: an attribute whose covariance shrinks in each step would overflow."""
 
 
-@dataclass(frozen=True, eq=False)
-class MoveProfiles:
-    """The mean costs of moves from and to each combination of cells, as a function of the scales.
-
-    Attributes:
-        cells: The costs of cells.
-        multiples: The cost of each move over that of a cell at each scale, shape (t, count).
-    """
-
-    cells: ProfileMatrix
-    multiples: FloatArray
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return len(self.multiples) * self.cells.size
-
-    def multiply(self, precisions: FloatArray) -> FloatArray:
-        """Return the profile (size,) of precisions 1 / z (count,)."""
-        return np.concatenate([self.cells.multiply(row * precisions) for row in self.multiples])
-
-    def multiply_transposed(self, p: FloatArray) -> FloatArray:
-        """Return the mean cost (count,) of each scale at 1, for weights p (size,)."""
-        parts = p.reshape(len(self.multiples), -1)
-        costs = [self.cells.multiply_transposed(part) for part in parts]
-        return np.asarray((self.multiples * costs).sum(axis=0))
-
-    def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> MoveProfiles:
-        """Compute the profiles where integer matrices measure the attributes."""
-        return replace(self, cells=self.cells.of_matrices(matrices))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MovedCells(CellWeights):
-    """Dual weights of moves, and of cells that are products over the attributes.
+class MovedCells(MixedCells):
+    """Dual weights of moves.
 
     Attributes:
         structure: The structure.
         moves: The depth at which the cells of each move part in each attribute, 0 where it has no
             grades by node, and -1 where it does not change, shape (t, attributes).
-        shares: r, the weights of the moves, which sum to 1, shape (t,).
     """
 
     # Covariances follow each step: the mean costs of moves change with the weights of cells.
@@ -97,7 +60,6 @@ class MovedCells(CellWeights):
 
     structure: ProductPairStructure
     moves: IntArray
-    shares: FloatArray
 
     @classmethod
     def spread(cls, structure: ProductPairStructure, cells: tuple[FloatArray, ...]) -> MovedCells:
@@ -128,7 +90,7 @@ class MovedCells(CellWeights):
         return measured
 
     @cached_property
-    def _multiples(self) -> FloatArray:
+    def multiples(self) -> FloatArray:
         """The mean cost of each move over that of a cell at each scale, shape (t, count)."""
         tables = []
         for a, (p, n) in enumerate(zip(self.cells, self.batched.sizes, strict=True)):
@@ -146,18 +108,6 @@ class MovedCells(CellWeights):
         scales = ScaleProducts(self.structure)
         return 2 * (1 - scales.multiply(tables)) * scales.is_noisy
 
-    def average(self) -> FloatArray:
-        """Return the average cost of each scale at 1, shape (count,)."""
-        return np.asarray(super().average() * (self.shares @ self._multiples))
-
-    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> MovedCells:
-        """Return weights raised where cells and moves cost more than on average."""
-        weights = super().ascend(ascent, mixing, power)
-        spent = self._multiples @ (super().average() * ascent.precisions)
-        grown = self.shares * (spent / ascent.total) ** power
-        shares = mix_with_uniform(grown / grown.sum(), mixing)
-        return replace(self, cells=weights.cells, shares=shares)
-
     def scale(
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
     ) -> tuple[Scales, Profiles]:
@@ -166,7 +116,7 @@ class MovedCells(CellWeights):
         # Moves that cost less than others lose their shares.
         listed = np.argsort(-self.shares, kind="stable")[:_MOST_SCALED]
         listed = listed[self.shares[listed] > _LEAST * self.shares.max()]
-        profiles = MoveProfiles(cells, self._multiples[np.sort(listed)])
+        profiles = MixedProfiles(cells, self.multiples[np.sort(listed)])
         known = None if near is None else near.scales
         return optimise_scales(rows, profiles, tolerance=tolerance, near=known), profiles
 

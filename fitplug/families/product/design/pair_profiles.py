@@ -11,6 +11,7 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.dense_covariance import DenseCovariance
+from fitplug.families.product.design.scales import Profiles
 from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.product.strategy.variants import VariantMatrix
@@ -72,7 +73,7 @@ class ScaleProducts:
 
 
 @dataclass(frozen=True, eq=False)
-class PairProfiles:
+class PairProfiles(Profiles):
     """The costs of pairs of cells: their profile as a function of the scales' precisions.
 
     Attributes:

@@ -28,7 +28,7 @@ import numpy as np
 
 from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
-from fitplug.families.product.design.descent import QueryAscent
+from fitplug.families.product.design.descent import DifferenceWeights, QueryAscent
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.pair_profiles import (
     PairProfiles,
@@ -61,7 +61,7 @@ _JITTER = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class PairShares:
+class PairShares(DifferenceWeights):
     """Dual weights of pairs of cells.
 
     Attributes:

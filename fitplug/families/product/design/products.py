@@ -10,37 +10,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from fitplug.errors import DesignError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.basis import Basis
 from fitplug.families.base.block_sets import BlockSet
-from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.family import (
     LEAST_RECORDS,
     PRODUCT_BOUND_MARGIN,
     Design,
-    Duals,
     add_claim_margins,
     build_strategy,
-    evaluate_at_targets,
 )
 from fitplug.families.base.mechanism import SATURATION
 from fitplug.families.base.objective import Objective
-from fitplug.families.base.period_design import choose_kinds
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
-from fitplug.families.product.certificate.products import ProductPersonCertifier, pack_duals
+from fitplug.families.product.certificate.products import pack_duals
 from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import DifferenceWeights, descend_product_family
 from fitplug.families.product.design.members import FamilyMember, optimise_attributes
 from fitplug.families.product.design.moved_cells import MovedCells
 from fitplug.families.product.design.pair_weights import PairShares
+from fitplug.families.product.design.person_bound import find_person_duals
+from fitplug.families.product.design.person_weights import PersonCells
 from fitplug.families.product.design.scales import (
     build_extreme_rows,
     optimise_scales,
@@ -51,8 +48,6 @@ from fitplug.families.product.shape.products import (
     ProductPersonStructure,
     ProductStructure,
 )
-from fitplug.families.product.strategy.products import ProductPersonStrategy, gather_multiples
-from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import FloatArray, IntArray, to_positions
 from fitplug.solve import GapProgress, Options
 
@@ -222,7 +217,7 @@ def _round_multiples(real: FloatArray, spent: FloatArray, room: float) -> FloatA
 def design_product_persons(
     structure: ProductPersonStructure, objective: Objective, options: Options, loss: float
 ) -> Design:
-    """Find a member of the product family for one period, and measure each period by it.
+    """Find the best known member of the product family for persons.
 
     The arguments are those of `fitplug.families.designs.find_design`.
 
@@ -230,101 +225,14 @@ def design_product_persons(
         WorkloadError: If too many queries have individual targets.
         DesignError: If an integer strategy cannot be made.
     """
-    certifier = ProductPersonCertifier()
-    strategies, kinds, total = [], [], None
-    for _ in range(_TURNS if structure.periods.partners[0] >= 0 else 1):
-        member, duals = _find_with_duals(structure.reduce(total=total), options)
-        if total is not None:
-            duals = duals._replace(q=np.delete(duals.q, len(structure.workload.groups)))
-        strategies.append(_round_periods(structure, member, loss))
-        kinds.append(choose_kinds(certifier, structure, objective, duals))
-        total = _measure_total(strategies[-1])
+    member = _find_member(structure, options)
     return Design.in_one_tier(
-        min(strategies, key=lambda one: evaluate_at_targets(one, objective)),
-        max(kinds, key=lambda one: certifier.lower_cost(structure, objective, 1.0, one)),
+        round_member(structure, member, loss=loss),
+        find_person_duals(structure, objective, member),
         bound_margin=PRODUCT_BOUND_MARGIN,
         iterations=member.iterations,
         ended="stopped" if member.stopped else "apart",
     )
-
-
-_TURNS = 2
-"""The number of members: the target of each period's total is then what the last one has."""
-
-
-def _measure_total(strategy: IntegerStrategy[Structure]) -> float:
-    """Measure the variance of a period's total at the noise that just meets the targets."""
-    assert isinstance(strategy, ProductPersonStrategy)
-    structure = strategy.structure
-    n, partner = structure.periods.n, int(structure.partner_scales[0])
-    multiples = gather_multiples(structure.batched.scales, strategy.block_sets)
-    of_sum, of_contrasts = multiples[[0, partner]] ** -2.0
-    variance = of_sum / n**2 + of_contrasts * (1 - 1 / n) / float(build_contrasts(n).precision)
-    return variance / float((strategy.unit_variances / structure.targets).max())
-
-
-def _round_periods(
-    structure: ProductPersonStructure, member: FamilyMember, loss: float
-) -> IntegerStrategy[Structure]:
-    """Find the best integer strategy near a member for one period, in all periods.
-
-    Raises:
-        DesignError: If there is none.
-    """
-    periods, blocks = structure.periods, structure.reduced_blocks
-    multiples, contrasts = periods.choose_multiples(), build_contrasts(periods.n)
-    largest = int(multiples.max()) * contrasts.largest_entry * structure.shares
-    best = _find_rounding(member, SATURATION / LEAST_RECORDS / largest, loss)
-    of_names = dict(zip(structure.reduced.block_attributes, best.matrices, strict=True))
-    matrices: list[AttributeMatrix] = []
-    for name in structure.block_attributes:
-        matrix = of_names.get(name, contrasts)
-        if isinstance(matrix, VariantMatrix):
-            matrix = replace(matrix, variants=matrix.variants[blocks])
-        matrices.append(matrix)
-    scales = structure.batched.scales
-    repeats = np.repeat(multiples, to_positions(np.diff(scales.starts)))
-    numbers = best.multiples[structure.reduced_scales] * repeats
-    block_set = make_block_set(scales, numbers, structure.noisy_blocks)
-    strategy = build_strategy(structure, tuple(matrices), (block_set,))
-    if periods.partners[0] >= 0:
-        numbers = _choose_totals(strategy, numbers, loss)
-        block_set = make_block_set(scales, numbers, structure.noisy_blocks)
-        strategy = build_strategy(structure, tuple(matrices), (block_set,))
-    return add_claim_margins(strategy)
-
-
-def _choose_totals(
-    strategy: IntegerStrategy[Structure], multiples: IntArray, loss: float
-) -> IntArray:
-    """Choose the multiples of the total and of its contrasts, given those of all other scales."""
-    assert isinstance(strategy, ProductPersonStrategy)
-    structure, matrices = strategy.structure, strategy.attribute_matrices
-    batched, periods = structure.batched, structure.periods
-    k, n, both = periods.most, periods.n, [0, int(structure.partner_scales[0])]
-    tables = [
-        matrices[factor.attribute].upper_variance_parts(factor.factor) for factor in batched.factors
-    ]
-    rows = build_extreme_rows(batched, tables, loss / 10)
-    z = multiples.astype(np.float64) ** -2.0
-    of_total, of_contrasts = (rows.multiply(np.where(np.arange(len(z)) == i, z, 0.0)) for i in both)
-    others = rows.multiply(z) - of_total - of_contrasts
-    square = matrices[structure.block_attributes.index(periods.name)].column_square
-    s, e = multiples[both] ** 2.0 * [1, square / (n - 1)]
-    rest = float(strategy.record_square) / k - (k * s + (n - k) * e)
-    r = np.arange(1, k + 1)
-
-    def evaluate(logs: FloatArray) -> float:
-        """Evaluate the logarithm of rho for other precisions of both."""
-        total, contrasts = np.exp(logs)
-        variance = others + of_total / total + of_contrasts / contrasts
-        cost = r * (rest + (s * total - e * contrasts) * r + n * e * contrasts)
-        return math.log(float(variance.max()) * float(cost.max()))
-
-    found = minimize(evaluate, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3})
-    chosen = multiples.copy()
-    chosen[both] = np.maximum(np.rint(multiples[both] * np.exp(found.x / 2)), 1)
-    return chosen
 
 
 _MOST_ROWS = 20_000
@@ -342,26 +250,25 @@ def design_products(
         WorkloadError: If too many queries have individual targets.
         DesignError: If an integer strategy cannot be made.
     """
-    member, duals = _find_with_duals(structure, options)
+    member = _find_member(structure, options)
+    duals, _bound = ascend_product_bound(member.batched, member.weights)
     return Design.in_one_tier(
         round_member(structure, member, loss=loss),
-        duals,
+        pack_duals(duals),
         bound_margin=PRODUCT_BOUND_MARGIN,
         iterations=member.iterations,
         ended="stopped" if member.stopped else "apart",
     )
 
 
-def _find_with_duals(structure: ProductStructure, options: Options) -> tuple[FamilyMember, Duals]:
-    """Find the best known member, and the dual weights that prove how good it is."""
-    member = find_member(
+def _find_member(structure: ProductStructure, options: Options) -> FamilyMember:
+    """Find the best known member, with dual weights."""
+    return find_member(
         structure,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations,
         progress=options.progress,
     )
-    duals, _bound = ascend_product_bound(member.batched, member.weights)
-    return member, pack_duals(duals)
 
 
 def find_member(
@@ -390,7 +297,11 @@ def find_member(
         differences = PairShares.spread(structure)
     else:
         covariances, weights = optimise_attributes(batched)
-        differences = CellWeights(batched, weights.cells)
+        differences = (
+            PersonCells.spread(structure, weights.cells)
+            if isinstance(structure, ProductPersonStructure)
+            else CellWeights(batched, weights.cells)
+        )
     return descend_product_family(
         batched,
         spread,

@@ -116,6 +116,11 @@ class Profiles(Protocol):
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> Profiles:
         """Compute the profiles where integer matrices measure the attributes."""
 
+    def balance(self, costs: FloatArray, needed: FloatArray) -> FloatArray:
+        """Return the best scales (count,) for weights; the arguments are as in
+        `compute_scales`."""
+        return compute_scales(costs, needed)
+
 
 @dataclass(frozen=True, eq=False)
 class Scales:
@@ -206,9 +211,9 @@ def optimise_scales(
 
     def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         costs, needed = profiles.multiply_transposed(p), rows.multiply_transposed(q)
-        z = compute_scales(costs, needed)
+        z = profiles.balance(costs, needed)
         precisions = np.divide(1.0, z, out=np.zeros_like(z), where=z > 0)
-        total = float(np.sqrt(costs * needed).sum())
+        total = float(costs @ precisions)
         return DualValue(
             total, profiles.multiply(precisions), rows.multiply(z), (np.sqrt(precisions),)
         )
@@ -240,7 +245,7 @@ def compute_scales(costs: FloatArray, needed: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileMatrix:
+class ProfileMatrix(Profiles):
     """G, factored.
 
     Attributes:

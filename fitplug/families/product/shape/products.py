@@ -134,8 +134,8 @@ class ProductPersonStructure(PeriodStructure, ProductStructure):
     def __str__(self) -> str:
         return f"{super().__str__()}; persons with up to {self.periods.most:,} rows"
 
-    def reduce(self, ratio: float = 1.0, total: float | None = None) -> ProductStructure:
-        workload, name = self.periods.reduce(self.workload, ratio, total), self.periods.name
+    def reduce(self, ratio: float = 1.0) -> ProductStructure:
+        workload, name = self.periods.reduce(self.workload, ratio), self.periods.name
         symmetric = tuple(one for one in self.symmetric if one != name)
         subsets = find_workload_subsets(workload, symmetric, workload.attributes)
         return ProductStructure(workload, ONE_RECORD, symmetric, subsets, self.graded)
