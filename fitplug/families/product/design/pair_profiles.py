@@ -33,6 +33,9 @@ from fitplug.numeric import BoolArray, FloatArray, IntArray
 _SWEEPS = 20
 """The most sweeps of a search over all attributes."""
 
+_HEAVY = 1e-4
+"""The least weight of a pair, as a share of the largest, that gives it a place in the next search."""
+
 _COSTLY = 0.95
 """Searches start at pairs that cost at least this share of the largest cost."""
 
@@ -208,6 +211,11 @@ class PairProfiles:
             leaves = np.unravel_index(costs.argmax(axis=1), tuple(map(len, self._tables)))
             cells[:, 0, _find_trees(self.products)] = np.stack(leaves, axis=1)
         return cells, costs.max(axis=1)
+
+    def find_heavy(self, p: FloatArray) -> BoolArray:
+        """Tell which pairs have much of the weight of the rows, p (size,)."""
+        weights = p.reshape(len(self.cells), -1).sum(axis=1)
+        return np.asarray(weights > _HEAVY * weights.max())
 
     def spread(self, p: FloatArray, wider: PairProfiles) -> FloatArray:
         """Arrange weights p (size,) of the rows as those of other pairs, which may be more."""

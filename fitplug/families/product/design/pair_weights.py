@@ -281,9 +281,14 @@ class PairShares:
     ) -> tuple[Scales, PairProfiles]:
         """Find the best scales for the covariances, and the costs of costly pairs."""
         pairs, start = np.array(list(self.draw_pairs()), dtype=np.int64), None
-        if near is not None and isinstance(near.profiles, PairProfiles):
-            pairs = np.concatenate([pairs, near.profiles.cells])
+        known = None if near is None else near.profiles
+        if known is not None and isinstance(known, PairProfiles):
+            # Beside hierarchies each pair stands for many leaves, so only costly ones remain.
+            heavy = known.find_heavy(near.scales.cells) if any(self.structure.trees) else None
+            pairs = np.concatenate([pairs, known.cells]) if heavy is None else known.cells[heavy]
         profiles = PairProfiles.of_pairs(self.structure, self.products, pairs).cover()
+        if known is not None:
+            start = replace(near.scales, cells=known.spread(near.scales.cells, profiles))
         for _ in range(_SEARCHES):
             scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=start)
             precisions = np.divide(1.0, scales.z, out=np.zeros_like(scales.z), where=scales.z > 0)
@@ -293,6 +298,8 @@ class PairShares:
                 break
             start = replace(scales, cells=profiles.spread(scales.cells, wider))
             profiles = wider
+        else:
+            scales = start
         worst = float(rows.multiply(scales.z).max())
         upper = float(np.sqrt(max(most, reached) * worst))
         return replace(scales, upper=upper), profiles
