@@ -34,7 +34,7 @@ _SWEEPS = 20
 """The most sweeps of a search over all attributes."""
 
 _HEAVY = 1e-4
-"""The least weight of a pair, as a share of the largest, that gives it a place in the next search."""
+"""The least weight of a pair, as a share of the largest, with which the next search includes it."""
 
 _COSTLY = 0.95
 """Searches start at pairs that cost at least this share of the largest cost."""
@@ -65,9 +65,7 @@ class TreeProducts:
         eta = self.leaves[cells[:, 0]]
         return eta, eta, eta * self.ratios[cells[:, 1]]
 
-    def choose(
-        self, u: FloatArray, v: FloatArray, w: FloatArray, is_free: bool
-    ) -> IntArray:
+    def choose(self, u: FloatArray, v: FloatArray, w: FloatArray, is_free: bool) -> IntArray:
         """Choose the costliest leaves and ways to move, given factors of their Y_k, (k, 2)."""
         ratios = self.ratios if is_free else self.ratios[:1]
         costs = (u + v)[:, None] - 2 * w[:, None] * ratios
@@ -232,8 +230,9 @@ class PairProfiles:
             Shape (K, n, n): <P_k, Y_k> are the terms of the mean cost that depend on the attribute.
         """
         scales = ScaleProducts(self.structure)
-        n = self.products[a].shape[1]
-        moments = np.zeros((len(self.products[a]), n, n))
+        Y = self.products[a]
+        assert not isinstance(Y, TreeProducts)
+        moments = np.zeros_like(Y)
         i, j = self.cells[:, 0, a], self.cells[:, 1, a]
         ends = (
             scales.sum_others(entries, a, precisions)

@@ -17,7 +17,8 @@ The best weights need not be products. So pairs of cells that are costly at the 
 individual weights, too.
 
 In a hierarchy a move leads from one child of a node to another, with one move for the top and one
-for the finest parents. Its leaves have the weights p, and y is e times the ratios of `TreeProducts`.
+for the finest parents. Its leaves have the weights p, and y is e times the ratios of
+`TreeProducts`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ from fitplug.families.product.certificate.products import count_sides
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.descent import QueryAscent
 from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.pair_ascent import (
+    ascend_pairs,
+    ascend_shared_pairs,
+    join_sides,
+)
 from fitplug.families.product.design.pair_profiles import (
     PairProfiles,
     Products,
@@ -102,9 +108,7 @@ class PairShares:
     products: tuple[Products, ...] = ()
 
     @classmethod
-    def spread(
-        cls, structure: ProductPairStructure, cells: Sequence[FloatArray]
-    ) -> PairShares:
+    def spread(cls, structure: ProductPairStructure, cells: Sequence[FloatArray]) -> PairShares:
         """Give all pairs of values equal weights, and leaves of hierarchies those in `cells`."""
         batched = structure.batched
         is_tree = np.array([tree is not None for tree in structure.trees])
@@ -241,12 +245,17 @@ class PairShares:
             apart -= 2 * np.tensordot(beta[move], Y, 1)
             stay, apart = np.maximum(stay, 0.0), np.maximum(apart, 0.0)
             if sides is not None:
-                cells[a], weights[a], sides[a] = _ascend_shared(self, a, stay, apart, mixing)
+                p, s = self.cells[a], sides[a]
+                mean, sides[a] = ascend_shared_pairs(
+                    p[0], s, self.shares, move, stay, apart, mixing
+                )
+                cells[a] = np.broadcast_to(mean, p.shape)
+                weights[a] = np.broadcast_to(join_sides(mean, sides[a]), weights[a].shape)
             else:
                 mean = np.maximum(spent, 1e-300)
                 stay = (stay / mean[:, None]) ** power
                 apart = (apart / mean[move][:, None, None]) ** power
-                cells[a], weights[a] = _ascend(
+                cells[a], weights[a] = ascend_pairs(
                     self.cells[a], self.pairs[a], move, stay, apart, mixing
                 )
         reached = self._profiles.multiply(ascent.precisions)
@@ -280,14 +289,15 @@ class PairShares:
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
     ) -> tuple[Scales, PairProfiles]:
         """Find the best scales for the covariances, and the costs of costly pairs."""
-        pairs, start = np.array(list(self.draw_pairs()), dtype=np.int64), None
+        pairs = np.array(list(self.draw_pairs()), dtype=np.int64)
+        start: Scales | None = None
         known = None if near is None else near.profiles
-        if known is not None and isinstance(known, PairProfiles):
+        if near is not None and isinstance(known, PairProfiles):
             # Beside hierarchies each pair stands for many leaves, so only costly ones remain.
             heavy = known.find_heavy(near.scales.cells) if any(self.structure.trees) else None
             pairs = np.concatenate([pairs, known.cells]) if heavy is None else known.cells[heavy]
         profiles = PairProfiles.of_pairs(self.structure, self.products, pairs).cover()
-        if known is not None:
+        if near is not None and isinstance(known, PairProfiles):
             start = replace(near.scales, cells=known.spread(near.scales.cells, profiles))
         for _ in range(_SEARCHES):
             scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=start)
@@ -296,10 +306,8 @@ class PairShares:
             wider, reached = profiles.search(precisions)
             if reached <= most * (1 + tolerance):
                 break
-            start = replace(scales, cells=profiles.spread(scales.cells, wider))
+            start = scales = replace(scales, cells=profiles.spread(scales.cells, wider))
             profiles = wider
-        else:
-            scales = start
         worst = float(rows.multiply(scales.z).max())
         upper = float(np.sqrt(max(most, reached) * worst))
         return replace(scales, upper=upper), profiles
@@ -374,7 +382,7 @@ class PairShares:
                 side = U[:, 0] / root
                 side /= np.abs(side).max()
             cells.append(np.broadcast_to(mean, p.shape))
-            pairs.append(np.broadcast_to(_join_sides(mean, side), S.shape))
+            pairs.append(np.broadcast_to(join_sides(mean, side), S.shape))
             sides.append(side)
         return replace(
             self,
@@ -401,55 +409,3 @@ class PairShares:
         counts = count_sides(structure).tolist()
         sides = tuple(s if n else np.zeros(0) for s, n in zip(self.sides, counts, strict=True))
         return cells, PairWeights(structure.moves, structure.near, every, sides)
-
-
-def _join_sides(p: FloatArray, s: FloatArray) -> FloatArray:
-    """Compute the weights (n, n) of an attribute's pairs of values that all its moves share."""
-    return np.outer(p, p) - np.outer(p * s, p * s)
-
-
-def _ascend(
-    p: FloatArray,
-    S: FloatArray,
-    move: BoolArray,
-    stay: FloatArray,
-    apart: FloatArray,
-    mixing: float,
-) -> tuple[FloatArray, FloatArray]:
-    """Raise the weights of an attribute's values and pairs of values, separately per move."""
-    p, S = p * stay, S * apart
-    n = S.shape[-1]
-    for k in range(len(S)):
-        total = float(S[k].sum())
-        S[k] *= (1 - mixing) / (total or 1.0)
-        S[k] += mixing * (1 - np.eye(n)) / (n * (n - 1))
-    totals = p.sum(axis=1, keepdims=True)
-    p = (1 - mixing) * p / np.where(totals > 0, totals, 1.0) + mixing / n
-    p[move] = S.sum(axis=2)
-    return p / p.sum(axis=1, keepdims=True), S
-
-
-def _ascend_shared(
-    pairs: PairShares, a: int, stay: FloatArray, apart: FloatArray, mixing: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Raise the weights of an attribute's values if all moves share p and s.
-
-    The weights are then those of i drawn from p (1 + s) and j drawn from p (1 - s).
-    """
-    assert pairs.sides is not None
-    p, s, move = pairs.cells[a][0], pairs.sides[a], pairs._along[:, a]
-    shares = pairs.shares
-    low, high = p * (1 + s), p * (1 - s)
-    low, high = low / low.sum(), high / high.sum()
-    apart = np.tensordot(shares[move], apart, 1)
-    alone = (shares * ~move) @ stay
-    low, high = low * (apart @ high + alone), high * (apart @ low + alone)
-    low, high = (mix_with_uniform(side / side.sum(), mixing) for side in (low, high))
-    p = (low + high) / 2
-    s = (low - high) / (low + high)
-    S = _join_sides(p, s)
-    return (
-        np.broadcast_to(p, pairs.cells[a].shape),
-        np.broadcast_to(S, pairs.pairs[a].shape),
-        s,
-    )
