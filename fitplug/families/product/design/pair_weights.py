@@ -72,6 +72,9 @@ _LEAST_COSTLY = 1e-3
 _LEAST_SHARE = 1e-4
 """Below this share of the largest, moves along hierarchies and the pairs of the last scales end."""
 
+_LARGEST = 2.0**100
+"""The largest eta of a hierarchy, whose covariance may shrink or grow in each step."""
+
 _JITTER = 1e-9
 """The jitter on the diagonal of an attribute's moments, relative to the diagonal's mean."""
 
@@ -151,8 +154,12 @@ class PairShares:
         return self.moves > 0
 
     def measure(self, covariances: Sequence[AttributeCovariance]) -> PairShares:
-        """Return the same weights at other covariances."""
-        return replace(self, products=list_pair_products(covariances, self.structure.sizes))
+        """Return the same weights at other covariances, or raise LinAlgError to end the descent."""
+        products = list_pair_products(covariances, self.structure.sizes)
+        trees = [Y.eta for Y in products if isinstance(Y, TreeProducts)]
+        if not all(_LARGEST**-1 <= float(eta.max()) <= _LARGEST for eta in trees):
+            raise np.linalg.LinAlgError("the covariances are too small or too large")
+        return replace(self, products=products)
 
     @cached_property
     def _means(self) -> tuple[list[FloatArray], list[FloatArray]]:
