@@ -287,7 +287,12 @@ def _build_pairs(
         if unfolded is not None:
             return _check_size(unfolded)
     if name is not None and not pairs.fits:
-        tree = (name, "merged")
+        try:
+            return _build_tree(workload, unit, symmetric, (name, "merged"), TreePairStructure)
+        except WorkloadError:
+            if not _can_be_product(pairs):
+                raise
+            family = True
     if tree:
         return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
     takes_product = family or (family is None and not (pairs.fits or pairs.fits_named))

@@ -65,7 +65,7 @@ REFUSED = {
     ("tree", "distinct"): "Leave distinct out, or use once_per",
     ("cells apart", "distinct"): "Leave distinct out, or use once_per",
     ("tree and dense cells", "distinct"): "Leave distinct out, or use once_per",
-    ("sums", "distinct"): "Leave it out, or use once_per instead",
+    ("sums", "distinct"): "Leave distinct out, or use once_per instead",
 }
 CASES = [case for case in list_family_cases() if case not in REFUSED]
 

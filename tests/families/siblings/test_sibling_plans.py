@@ -11,6 +11,7 @@ import pytest
 import fitplug as fp
 from fitplug.families import Product, analysis, build_dense_covariance, build_dense_strategy
 from fitplug.families.base.strategy import cut_into_wholes
+from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.siblings.shape import SiblingStructure
 from fitplug.neighbours import cell_pairs
 from fitplug.testing.plans import check_plan
@@ -235,5 +236,8 @@ def test_large_hierarchies_that_the_unit_keeps_unfold():
         return fp.Workload(domain, [*asked, fp.queries({"school": "state"}, std=2.0)])
 
     assert isinstance(analysis.analyse_structure(ask(5.0), unit=unit), SiblingStructure)
-    with pytest.raises(fp.WorkloadError, match="row may change in grade, too"):
-        fp.design(ask(np.arange(1.0, 601.0)[:, None]), unit=unit)
+    # What neither siblings nor trees can have is left to products.
+    apart = ask(np.arange(1.0, 601.0)[:, None])
+    assert isinstance(analysis.analyse_structure(apart, unit=unit), ProductPairStructure)
+    with pytest.raises(fp.WorkloadError, match="row may also change in grade"):
+        analysis.analyse_structure(apart, unit=unit, tree=("school", "merged"))

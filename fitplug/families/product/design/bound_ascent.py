@@ -252,11 +252,14 @@ def _step(
             gains[f] = rows = nodes * (rows.sum() / nodes.sum()) if nodes.any() else nodes
         if len(y[f]) > 1:
             y[f] = normalise_gains(rows / by_y[f])
-    if duals.pairs is not None and any(sides.any() for sides in duals.pairs.sides):
-        # The cells on both sides of a pair would change together with them.
-        return here.divide_by_mass(total), replace(duals, y=tuple(y), w=w)
     couplings = couple_totals(batched, here, gram_matrices, roots, by_table)
     p = ascend_cells(batched, duals.p, here, gains, couplings)
+    if duals.pairs is not None:
+        # The cells on both sides of a pair would change together with them.
+        p = tuple(
+            old if sides.any() else new
+            for old, new, sides in zip(duals.p, p, duals.pairs.sides, strict=True)
+        )
     return here.divide_by_mass(total), replace(duals, p=p, y=tuple(y), w=w)
 
 

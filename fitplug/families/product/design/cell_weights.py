@@ -7,7 +7,6 @@ diag(p_a).
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,13 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.product.certificate.product_duals import PairWeights
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.descent import DifferenceWeights, QueryAscent
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.scales import (
-    ProfileMatrix,
     Profiles,
     Scales,
     VarianceMatrix,
@@ -110,63 +107,3 @@ class CellWeights(DifferenceWeights):
     def list_weights(self) -> tuple[tuple[FloatArray, ...], PairWeights | None]:
         """List the weights of cells."""
         return self.cells, None
-
-
-@dataclass(frozen=True, eq=False)
-class MixedProfiles(Profiles):
-    """The mean costs of several kinds of differences at each combination of cells.
-
-    Attributes:
-        cells: The costs of cells.
-        multiples: The cost of each kind over that of a cell at each scale, shape (t, count).
-    """
-
-    cells: ProfileMatrix
-    multiples: FloatArray
-
-    @property
-    def size(self) -> int:
-        """The number of rows."""
-        return len(self.multiples) * self.cells.size
-
-    def multiply(self, precisions: FloatArray) -> FloatArray:
-        """Return the profile (size,) of precisions 1 / z (count,)."""
-        return np.concatenate([self.cells.multiply(row * precisions) for row in self.multiples])
-
-    def multiply_transposed(self, p: FloatArray) -> FloatArray:
-        """Return the mean cost (count,) of each scale at 1, for weights p (size,)."""
-        parts = p.reshape(len(self.multiples), -1)
-        costs = [self.cells.multiply_transposed(part) for part in parts]
-        return np.asarray((self.multiples * costs).sum(axis=0))
-
-    def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> MixedProfiles:
-        """Compute the profiles where integer matrices measure the attributes."""
-        return replace(self, cells=self.cells.of_matrices(matrices))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MixedCells(CellWeights):
-    """Dual weights of several kinds of differences, and of cells that are products.
-
-    Attributes:
-        shares: The weights of the kinds, which sum to 1, shape (t,).
-    """
-
-    shares: FloatArray
-
-    @property
-    @abstractmethod
-    def multiples(self) -> FloatArray:
-        """The mean cost of each kind over that of a cell at each scale, shape (t, count)."""
-
-    def average(self) -> FloatArray:
-        """Return the average cost of each scale at 1, shape (count,)."""
-        return np.asarray(super().average() * (self.shares @ self.multiples))
-
-    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> MixedCells:
-        """Return weights raised where cells and kinds cost more than on average."""
-        weights = super().ascend(ascent, mixing, power)
-        spent = self.multiples @ (super().average() * ascent.precisions)
-        grown = self.shares * (spent / ascent.total) ** power
-        shares = mix_with_uniform(grown / grown.sum(), mixing)
-        return replace(self, cells=weights.cells, shares=shares)

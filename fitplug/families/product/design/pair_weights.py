@@ -15,10 +15,15 @@ moves along it.
 
 The best weights need not be products. So pairs of cells that are costly at the best scales get
 individual weights, too.
+
+In a hierarchy a move leads from one child of a node to another, with one move for the top and one
+for the finest parents. Its leaves have the weights p, and y is e times the ratios of
+`TreeProducts`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,12 +32,20 @@ from typing import ClassVar
 import numpy as np
 
 from fitplug.families.product.certificate.product_duals import PairWeights
+from fitplug.families.product.certificate.products import count_sides
 from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.descent import DifferenceWeights, QueryAscent
 from fitplug.families.product.design.members import FamilyMember
+from fitplug.families.product.design.pair_ascent import (
+    ascend_pairs,
+    ascend_shared_pairs,
+    join_sides,
+)
 from fitplug.families.product.design.pair_profiles import (
     PairProfiles,
+    Products,
     ScaleProducts,
+    TreeProducts,
     list_pair_products,
 )
 from fitplug.families.product.design.scales import Profiles, Scales, VarianceMatrix, optimise_scales
@@ -56,6 +69,12 @@ _GIVEN = 0.01
 _LEAST_COSTLY = 1e-3
 """A pair loses its individual weight below this share of 1 over the number of such pairs."""
 
+_LEAST_SHARE = 1e-4
+"""Below this share of the largest, moves along hierarchies and the pairs of the last scales end."""
+
+_LARGEST = 2.0**100
+"""The largest eta of a hierarchy, whose covariance may shrink or grow in each step."""
+
 _JITTER = 1e-9
 """The jitter on the diagonal of an attribute's moments, relative to the diagonal's mean."""
 
@@ -66,10 +85,12 @@ class PairShares(DifferenceWeights):
 
     Attributes:
         structure: The structure.
-        moves: Whether each move is along each attribute, shape (t, attributes).
+        moves: The way of each move along each attribute: 0 if it does not change; in a hierarchy 1
+            plus the depth at which leaves part; and 1 elsewhere, shape (t, attributes).
         shares: r, the weights of the moves, which sum to 1 with `costly_weights`, shape (t,).
         cells: Per attribute, S_at 1, shape (t, n_a); n_a counts as 0 for a symmetric attribute.
-        pairs: Per attribute, S_at of the moves along it, shape (t_a, n_a, n_a), likewise.
+        pairs: Per attribute, S_at of the moves along it, shape (t_a, n_a, n_a), where n_a counts as
+            0 for a hierarchy, too.
         costly: Pairs of cells with individual weights, shape (k, 2, attributes).
         costly_weights: The weights of the pairs in `costly`, shape (k,).
         sides: Per attribute, s, shape (n_a,), if all moves share p and s; otherwise None.
@@ -80,47 +101,76 @@ class PairShares(DifferenceWeights):
     are_products: ClassVar[bool] = False
 
     structure: ProductPairStructure
-    moves: BoolArray
+    moves: IntArray
     shares: FloatArray
     cells: tuple[FloatArray, ...]
     pairs: tuple[FloatArray, ...]
     costly: IntArray
     costly_weights: FloatArray
     sides: tuple[FloatArray, ...] | None = None
-    products: tuple[FloatArray, ...] = ()
+    products: tuple[Products, ...] = ()
 
     @classmethod
-    def spread(cls, structure: ProductPairStructure) -> PairShares:
-        """Give all pairs of values equal weights."""
-        sizes = np.where(structure.batched.symmetric, 0, structure.sizes).tolist()
-        most = _MOST_ENTRIES // (1 + sum(n**2 for n in sizes))
-        moves = structure.moves[: max(1, most)]
+    def spread(cls, structure: ProductPairStructure, cells: Sequence[FloatArray]) -> PairShares:
+        """Give all pairs of values equal weights, and leaves of hierarchies those in `cells`."""
+        batched = structure.batched
+        is_tree = np.array([tree is not None for tree in structure.trees])
+        sizes = np.where(batched.symmetric, 0, structure.sizes)
+        squares = np.where(is_tree, 0, sizes).tolist()
+        ways = [
+            (1,) if grades.tree is None else sorted({1, grades.tree.steps})
+            for grades in batched.grades
+        ]
+        most = _MOST_ENTRIES // (1 + sum(n**2 for n in squares))
+        moves = np.array(
+            [
+                way
+                for move in structure.moves[~structure.near.any(axis=1)]
+                for way in itertools.product(
+                    *(k if moved else (0,) for k, moved in zip(ways, move, strict=True))
+                )
+            ]
+        )[: max(1, most)]
         t = len(moves)
         return cls(
             structure,
             moves,
             np.full(t, 1 / t),
-            tuple(np.full((t, n), 1 / max(n, 1)) for n in sizes),
             tuple(
-                np.broadcast_to(
-                    (1 - np.eye(n)) / max(n * (n - 1), 1), (int(along.sum()), n, n)
-                ).copy()
-                for n, along in zip(sizes, moves.T, strict=True)
+                np.tile(p if tree else np.full(n, 1 / max(n, 1)), (t, 1))
+                for p, n, tree in zip(cells, sizes.tolist(), is_tree.tolist(), strict=True)
             ),
-            np.zeros((0, 2, len(sizes)), dtype=np.int64),
+            tuple(
+                np.tile((1 - np.eye(n)) / max(n * (n - 1), 1), (int(along.sum()), 1, 1))
+                for n, along in zip(squares, moves.T > 0, strict=True)
+            ),
+            np.zeros((0, 2, len(squares)), dtype=np.int64),
             np.zeros(0),
         )
 
+    @cached_property
+    def _along(self) -> BoolArray:
+        """Whether each move is along each attribute, shape (t, attributes)."""
+        return self.moves > 0
+
     def measure(self, covariances: Sequence[AttributeCovariance]) -> PairShares:
-        """Return the same weights at other covariances."""
-        return replace(self, products=list_pair_products(covariances, self.structure.sizes))
+        """Return the same weights at other covariances, or raise LinAlgError to end the descent."""
+        products = list_pair_products(covariances, self.structure.sizes)
+        trees = [Y.eta for Y in products if isinstance(Y, TreeProducts)]
+        if not all(_LARGEST**-1 <= float(eta.max()) <= _LARGEST for eta in trees):
+            raise np.linalg.LinAlgError("the covariances are too small or too large")
+        return replace(self, products=products)
 
     @cached_property
     def _means(self) -> tuple[list[FloatArray], list[FloatArray]]:
         """e and y of each attribute and move, with 1 for its total, shapes (t, 1 + K)."""
         e, y = [], []
         for a, Y in enumerate(self.products):
-            move, eta = self.moves[:, a], np.diagonal(Y, axis1=1, axis2=2)
+            if isinstance(Y, TreeProducts):
+                e.append(add_total(self.cells[a] @ Y.eta))
+                y.append(add_total(e[a][:, 1:] * Y.ratios[self.moves[:, a]]))
+                continue
+            move, eta = self._along[:, a], np.diagonal(Y, axis1=1, axis2=2)
             if self.structure.batched.symmetric[a]:
                 first = np.broadcast_to(eta[:, 0], (len(move), len(Y)))
                 both = np.where(move[:, None], Y[:, 0, -1], first)
@@ -159,7 +209,11 @@ class PairShares(DifferenceWeights):
         """Return P_k of each grade."""
         alpha, beta = self._differentiate(attribute, ascent.precisions)
         alpha, beta = (self.shares[:, None] * derivative for derivative in (alpha, beta))
-        p, S, move = self.cells[attribute], self.pairs[attribute], self.moves[:, attribute]
+        p, S, move = self.cells[attribute], self.pairs[attribute], self._along[:, attribute]
+        Y = self.products[attribute]
+        if isinstance(Y, TreeProducts):
+            leaves = 2 * (alpha - beta * Y.ratios[self.moves[:, attribute]]).T @ p
+            return list(leaves) if len(leaves) == 1 and leaves.any() else []
         diagonal = 2 * (alpha - beta * ~move[:, None]).T @ p
         moments = -2 * np.tensordot(beta[move].T, S, 1)
         n = p.shape[1]
@@ -184,8 +238,12 @@ class PairShares(DifferenceWeights):
             if self.structure.batched.symmetric[a]:
                 continue
             alpha, beta = self._differentiate(a, ascent.precisions)
-            move = self.moves[:, a]
+            move = self._along[:, a]
             others = spent - 2 * (alpha * e[a][:, 1:] - beta * y[a][:, 1:]).sum(axis=1)
+            if isinstance(Y, TreeProducts):
+                stay = 2 * (alpha - beta * Y.ratios[self.moves[:, a]]) @ Y.eta.T + others[:, None]
+                cells[a] = self._ascend_leaves(a, np.maximum(stay, 0.0), spent, mixing, power)
+                continue
             # The average cost of each pair of values over the other attributes' values.
             eta = np.diagonal(Y, axis1=1, axis2=2)
             stay = 2 * (alpha - beta) @ eta + others[:, None]
@@ -194,12 +252,17 @@ class PairShares(DifferenceWeights):
             apart -= 2 * np.tensordot(beta[move], Y, 1)
             stay, apart = np.maximum(stay, 0.0), np.maximum(apart, 0.0)
             if sides is not None:
-                cells[a], weights[a], sides[a] = _ascend_shared(self, a, stay, apart, mixing)
+                p, s = self.cells[a], sides[a]
+                mean, sides[a] = ascend_shared_pairs(
+                    p[0], s, self.shares, move, stay, apart, mixing
+                )
+                cells[a] = np.broadcast_to(mean, p.shape)
+                weights[a] = np.broadcast_to(join_sides(mean, sides[a]), weights[a].shape)
             else:
                 mean = np.maximum(spent, 1e-300)
                 stay = (stay / mean[:, None]) ** power
                 apart = (apart / mean[move][:, None, None]) ** power
-                cells[a], weights[a] = _ascend(
+                cells[a], weights[a] = ascend_pairs(
                     self.cells[a], self.pairs[a], move, stay, apart, mixing
                 )
         reached = self._profiles.multiply(ascent.precisions)
@@ -215,21 +278,42 @@ class PairShares(DifferenceWeights):
             sides=None if sides is None else tuple(sides),
         )
 
+    def _ascend_leaves(
+        self, a: int, costs: FloatArray, spent: FloatArray, mixing: float, power: float
+    ) -> FloatArray:
+        """Raise the weights of a hierarchy's leaves, given their costs for each move (t, n)."""
+        p = self.cells[a]
+        if self.sides is not None:
+            costs = np.broadcast_to(self.shares @ costs, p.shape)
+        else:
+            costs = (costs / np.maximum(spent, 1e-300)[:, None]) ** power
+        grown = p * costs
+        totals = grown.sum(axis=1, keepdims=True)
+        shares = np.divide(grown, totals, out=p.copy(), where=totals > 0)
+        return (1 - mixing) * shares + mixing / p.shape[1]
+
     def scale(
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
     ) -> tuple[Scales, PairProfiles]:
         """Find the best scales for the covariances, and the costs of costly pairs."""
         pairs = np.array(list(self.draw_pairs()), dtype=np.int64)
-        if near is not None and isinstance(near.profiles, PairProfiles):
-            pairs = np.concatenate([pairs, near.profiles.cells])
-        profiles = PairProfiles.of_pairs(self.structure, self.products, pairs)
+        start: Scales | None = None
+        known = None if near is None else near.profiles
+        if near is not None and isinstance(known, PairProfiles):
+            # Beside hierarchies each pair stands for many leaves, so only costly ones remain.
+            heavy = known.find_heavy(near.scales.cells) if any(self.structure.trees) else None
+            pairs = np.concatenate([pairs, known.cells]) if heavy is None else known.cells[heavy]
+        profiles = PairProfiles.of_pairs(self.structure, self.products, pairs).cover()
+        if near is not None and isinstance(known, PairProfiles):
+            start = replace(near.scales, cells=known.spread(near.scales.cells, profiles))
         for _ in range(_SEARCHES):
-            scales = optimise_scales(rows, profiles, tolerance=tolerance / 4)
+            scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=start)
             precisions = np.divide(1.0, scales.z, out=np.zeros_like(scales.z), where=scales.z > 0)
             most = float(profiles.multiply(precisions).max())
             wider, reached = profiles.search(precisions)
             if reached <= most * (1 + tolerance):
                 break
+            start = scales = replace(scales, cells=profiles.spread(scales.cells, wider))
             profiles = wider
         worst = float(rows.multiply(scales.z).max())
         upper = float(np.sqrt(max(most, reached) * worst))
@@ -238,6 +322,8 @@ class PairShares(DifferenceWeights):
     def refine(self, profiles: Profiles) -> PairShares:
         """Return weights with a small share for new costly pairs, individually."""
         assert isinstance(profiles, PairProfiles)
+        if any(self.structure.trees):
+            return self._leave_out(self.shares > _LEAST_SHARE * self.shares.max())
         heavy = self.costly_weights > _LEAST_COSTLY / max(len(self.costly_weights), 1)
         known = {pair.tobytes() for pair in self.costly[heavy]}
         is_new = np.array([pair.tobytes() not in known for pair in profiles.cells])
@@ -256,40 +342,45 @@ class PairShares(DifferenceWeights):
     def draw_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Draw pairs of cells by their weights; a symmetric attribute has the values 0 and 1."""
         rng = np.random.default_rng(0)  # A constant seed, so that designs are reproducible.
-        symmetric = self.structure.batched.symmetric
         for t, move in enumerate(self.moves):
             for _ in range(_STARTS):
                 first, second = np.zeros((2, len(move)), dtype=np.int64)
                 for a, n in enumerate(self.structure.sizes):
-                    if symmetric[a]:
-                        second[a] = int(move[a])
+                    if not self.pairs[a].shape[1]:
+                        second[a] = move[a]
                     elif move[a]:
-                        S = self.pairs[a][int(self.moves[:t, a].sum())]
+                        S = self.pairs[a][int(self._along[:t, a].sum())]
                         flat = S.ravel()
                         first[a], second[a] = divmod(int(rng.choice(n * n, p=flat / flat.sum())), n)
                     else:
                         p = self.cells[a][t]
                         first[a] = second[a] = int(rng.choice(n, p=p / p.sum()))
                 yield first, second
-        # A scale at which no pair has a cost would be measured without noise.
-        for a, n in enumerate(self.structure.sizes):
-            if not symmetric[a] and self.moves[:, a].any():
-                for value in range(1, n):
-                    first, second = np.zeros((2, len(symmetric)), dtype=np.int64)
-                    second[a] = value
-                    yield first, second
+
+    def _leave_out(self, remain: BoolArray) -> PairShares:
+        """Return the weights of some moves (t,) alone."""
+        shares = self.shares[remain]
+        return replace(
+            self,
+            moves=self.moves[remain],
+            shares=shares / shares.sum(),
+            cells=tuple(p[remain] for p in self.cells),
+            pairs=tuple(
+                S[remain[along]] for S, along in zip(self.pairs, self._along.T, strict=True)
+            ),
+        )
 
     def share(self) -> PairShares:
         """Return nearby weights for which all moves share one p and one s per attribute."""
         cells, pairs, sides = [], [], []
-        for p, S, move in zip(self.cells, self.pairs, self.moves.T, strict=True):
-            n = p.shape[1]
+        for p, S, move in zip(self.cells, self.pairs, self._along.T, strict=True):
+            n = S.shape[1]
+            mean = self.shares @ p
             if not n:
-                cells.append(p)
+                cells.append(np.broadcast_to(mean, p.shape))
                 pairs.append(S)
                 sides.append(np.zeros(0))
                 continue
-            mean = self.shares @ p
             side = np.zeros(n)
             if len(S):
                 root = np.sqrt(mean)
@@ -298,7 +389,7 @@ class PairShares(DifferenceWeights):
                 side = U[:, 0] / root
                 side /= np.abs(side).max()
             cells.append(np.broadcast_to(mean, p.shape))
-            pairs.append(np.broadcast_to(_join_sides(mean, side), S.shape))
+            pairs.append(np.broadcast_to(join_sides(mean, side), S.shape))
             sides.append(side)
         return replace(
             self,
@@ -314,62 +405,14 @@ class PairShares(DifferenceWeights):
         """List the weights of cells and of pairs, if all moves share p and s."""
         assert self.sides is not None
         cells = tuple(p[0] if p.shape[1] else np.ones(1) for p in self.cells)
-        sides = tuple(
-            s if move.any() else np.zeros(0)
-            for s, move in zip(self.sides, self.structure.moves.T, strict=True)
-        )
-        every = np.zeros(len(self.structure.moves))
-        every[: len(self.shares)] = self.shares
-        return cells, PairWeights(self.structure.moves, self.structure.near, every, sides)
-
-
-def _join_sides(p: FloatArray, s: FloatArray) -> FloatArray:
-    """Compute the weights (n, n) of an attribute's pairs of values that all its moves share."""
-    return np.outer(p, p) - np.outer(p * s, p * s)
-
-
-def _ascend(
-    p: FloatArray,
-    S: FloatArray,
-    move: BoolArray,
-    stay: FloatArray,
-    apart: FloatArray,
-    mixing: float,
-) -> tuple[FloatArray, FloatArray]:
-    """Raise the weights of an attribute's values and pairs of values, separately per move."""
-    p, S = p * stay, S * apart
-    n = S.shape[-1]
-    for k in range(len(S)):
-        total = float(S[k].sum())
-        S[k] *= (1 - mixing) / (total or 1.0)
-        S[k] += mixing * (1 - np.eye(n)) / (n * (n - 1))
-    totals = p.sum(axis=1, keepdims=True)
-    p = (1 - mixing) * p / np.where(totals > 0, totals, 1.0) + mixing / n
-    p[move] = S.sum(axis=2)
-    return p / p.sum(axis=1, keepdims=True), S
-
-
-def _ascend_shared(
-    pairs: PairShares, a: int, stay: FloatArray, apart: FloatArray, mixing: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Raise the weights of an attribute's values if all moves share p and s.
-
-    The weights are then those of i drawn from p (1 + s) and j drawn from p (1 - s).
-    """
-    assert pairs.sides is not None
-    p, s, move = pairs.cells[a][0], pairs.sides[a], pairs.moves[:, a]
-    shares = pairs.shares
-    low, high = p * (1 + s), p * (1 - s)
-    low, high = low / low.sum(), high / high.sum()
-    apart = np.tensordot(shares[move], apart, 1)
-    alone = (shares * ~move) @ stay
-    low, high = low * (apart @ high + alone), high * (apart @ low + alone)
-    low, high = (mix_with_uniform(side / side.sum(), mixing) for side in (low, high))
-    p = (low + high) / 2
-    s = (low - high) / (low + high)
-    S = _join_sides(p, s)
-    return (
-        np.broadcast_to(p, pairs.cells[a].shape),
-        np.broadcast_to(S, pairs.pairs[a].shape),
-        s,
-    )
+        structure, ways = self.structure, np.minimum(self.moves, 1)
+        for a, grades in enumerate(structure.batched.grades):
+            if grades.tree is not None:
+                ways[:, a] += self.moves[:, a] == grades.tree.steps
+        listed = (structure.moves.astype(np.int64) + structure.near).tolist()
+        every = np.zeros(len(listed))
+        for way, share in zip(ways.tolist(), self.shares.tolist(), strict=True):
+            every[listed.index(way)] += share
+        counts = count_sides(structure).tolist()
+        sides = tuple(s if n else np.zeros(0) for s, n in zip(self.sides, counts, strict=True))
+        return cells, PairWeights(structure.moves, structure.near, every, sides)

@@ -18,9 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix
-from fitplug.families.product.design.cell_weights import MixedCells, MixedProfiles
+from fitplug.families.product.design.cell_weights import CellWeights
+from fitplug.families.product.design.descent import QueryAscent
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.scales import (
+    ProfileMatrix,
     Profiles,
     Scales,
     VarianceMatrix,
@@ -30,29 +32,46 @@ from fitplug.families.product.design.scales import (
 )
 from fitplug.families.product.shape.products import ProductPersonStructure
 from fitplug.numeric import FloatArray, IntArray, frozen_property
+from fitplug.solve import mix_with_uniform
 
 _FEWER = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """How many records a kind of persons has less than the most."""
 
 
 @dataclass(frozen=True, eq=False)
-class PersonProfiles(MixedProfiles):
+class PersonProfiles(Profiles):
     """The costs of persons whose records are in one combination of cells.
 
     Attributes:
         structure: The structure.
+        cells: The costs of cells.
+        multiples: The cost of each number of records over that of a cell at each scale, shape
+            (t, count).
         unit: eta_m / (n - 1).
     """
 
     structure: ProductPersonStructure
+    cells: ProfileMatrix
+    multiples: FloatArray
     unit: float
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self.multiples) * self.cells.size
 
     def multiply(self, precisions: FloatArray) -> FloatArray:
         """Return the profile (size,) of precisions 1 / z (count,), with s raised to e."""
         sums, contrasts = _list_pairs(self.structure)
         precisions = precisions.copy()
         precisions[sums] = np.maximum(precisions[sums], self.unit * precisions[contrasts])
-        return super().multiply(precisions)
+        return np.concatenate([self.cells.multiply(row * precisions) for row in self.multiples])
+
+    def multiply_transposed(self, p: FloatArray) -> FloatArray:
+        """Return the mean cost (count,) of each scale at 1, for weights p (size,)."""
+        parts = p.reshape(len(self.multiples), -1)
+        costs = [self.cells.multiply_transposed(part) for part in parts]
+        return np.asarray((self.multiples * costs).sum(axis=0))
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> PersonProfiles:
         """Compute the profiles where integer matrices measure the attributes."""
@@ -67,14 +86,16 @@ class PersonProfiles(MixedProfiles):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PersonCells(MixedCells):
-    """Dual weights of numbers of records.
+class PersonCells(CellWeights):
+    """Dual weights of numbers of records, and of cells that are products.
 
     Attributes:
         structure: The structure.
+        shares: The weights of the numbers of records, which sum to 1, shape (t,).
     """
 
     structure: ProductPersonStructure
+    shares: FloatArray
 
     @classmethod
     def spread(
@@ -82,7 +103,7 @@ class PersonCells(MixedCells):
     ) -> PersonCells:
         """Give all numbers of records equal weights."""
         t = len(_list_records(structure))
-        return cls(structure.batched, cells, shares=np.full(t, 1 / t), structure=structure)
+        return cls(structure.batched, cells, structure=structure, shares=np.full(t, 1 / t))
 
     @frozen_property
     def multiples(self) -> FloatArray:
@@ -95,12 +116,24 @@ class PersonCells(MixedCells):
             multiples[:, partners[0]] = r * (n - r) / (n - 1)
         return multiples
 
+    def average(self) -> FloatArray:
+        """Return the average cost of each scale at 1, shape (count,)."""
+        return np.asarray(super().average() * (self.shares @ self.multiples))
+
+    def ascend(self, ascent: QueryAscent, mixing: float, power: float) -> PersonCells:
+        """Return weights raised where cells and numbers of records cost more than on average."""
+        weights = super().ascend(ascent, mixing, power)
+        spent = self.multiples @ (super().average() * ascent.precisions)
+        grown = self.shares * (spent / ascent.total) ** power
+        shares = mix_with_uniform(grown / grown.sum(), mixing)
+        return replace(self, cells=weights.cells, shares=shares)
+
     def scale(
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
     ) -> tuple[Scales, Profiles]:
         """Find the best scales for the covariances, and the costs of persons."""
         cells = build_profiles(self.batched.scales, self.eta)
-        profiles = PersonProfiles(cells, self.multiples, self.structure, self._unit)
+        profiles = PersonProfiles(self.structure, cells, self.multiples, self._unit)
         known = None if near is None else near.scales
         return optimise_scales(rows, profiles, tolerance=tolerance / 4, near=known), profiles
 

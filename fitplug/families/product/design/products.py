@@ -34,7 +34,6 @@ from fitplug.families.product.design.bound_ascent import ascend_product_bound
 from fitplug.families.product.design.cell_weights import CellWeights
 from fitplug.families.product.design.descent import DifferenceWeights, descend_product_family
 from fitplug.families.product.design.members import FamilyMember, optimise_attributes
-from fitplug.families.product.design.moved_cells import MovedCells
 from fitplug.families.product.design.pair_weights import PairShares
 from fitplug.families.product.design.person_bound import find_person_duals
 from fitplug.families.product.design.person_weights import PersonCells
@@ -288,13 +287,11 @@ def find_member(
     """
     batched = spread = structure.batched
     differences: DifferenceWeights
-    if isinstance(structure, ProductPairStructure) and any(structure.trees):
-        covariances, weights = optimise_attributes(batched)
-        differences = MovedCells.spread(structure, weights.cells)
-    elif isinstance(structure, ProductPairStructure):
-        spread = batched.spread_targets(_MOST_ROWS)
+    if isinstance(structure, ProductPairStructure):
+        if not any(structure.trees):
+            spread = batched.spread_targets(_MOST_ROWS)
         covariances, weights = optimise_attributes(spread)
-        differences = PairShares.spread(structure)
+        differences = PairShares.spread(structure, weights.cells)
     else:
         covariances, weights = optimise_attributes(batched)
         differences = (

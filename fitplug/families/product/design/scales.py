@@ -279,11 +279,11 @@ class ProfileMatrix(Profiles):
             int(np.prod(self.scales.grid, dtype=np.int64)),
         )
         shaped = grid.reshape(self.scales.grid).astype(np.float64)
-        return _multiply_axes(shaped, self.tables).ravel()
+        return multiply_axes(shaped, self.tables).ravel()
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
         """Return the mean cost (count,) of each scale at 1, of weights p (size,) of the rows."""
-        grid = _multiply_axes(p.reshape(self.shape), [table.T for table in self.tables])
+        grid = multiply_axes(p.reshape(self.shape), [table.T for table in self.tables])
         return np.asarray(self.undivided * grid.ravel()[self.scales.places])
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> ProfileMatrix:
@@ -314,20 +314,20 @@ def build_profiles(scales: BlockScales, eta: Sequence[FloatArray]) -> ProfileMat
         diagonals.max(axis=0, initial=0.0) if k == 1 else np.ones(k)
         for diagonals, k in zip(eta, scales.counts, strict=True)
     ]
-    distinct = [_find_distinct(eta[a]) for a in scales.divided.tolist()]
+    distinct = [find_distinct(eta[a]) for a in scales.divided.tolist()]
     tables = tuple(add_total(cells) for cells, _ in distinct)
     undivided = scales.multiply(largest).astype(np.float64)
     return ProfileMatrix(scales, undivided, tables, tuple(classes for _, classes in distinct))
 
 
-def _find_distinct(eta: FloatArray) -> tuple[FloatArray, IntArray]:
+def find_distinct(eta: FloatArray) -> tuple[FloatArray, IntArray]:
     """Find the distinct rows of eta (n, K), which may differ by rounding, and that of each cell."""
     unit = _SAME * float(eta.max(initial=0.0)) or 1.0
     rows, classes = np.unique(np.ceil(eta / unit) * unit, axis=0, return_inverse=True)
     return rows, classes.ravel()
 
 
-def _multiply_axes(array: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
+def multiply_axes(array: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
     """Multiply each axis of an array (m_1, m_2, ...) by a table (r_i, m_i)."""
     for table in tables:
         # Contract the first axis; the new axis comes last.
