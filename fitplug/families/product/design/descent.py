@@ -54,6 +54,11 @@ _WORSE = 0.02
 _ROUND = 24
 """The number of iterations between evaluations of the true privacy cost."""
 
+_PART, _COARSEST = 0.1, 1e-3
+"""The accuracy of scales before the end: this share of the distance to the value that the family
+might reach, and at most the second number. Better scales for covariances that still move take most
+of the time where there are many rows."""
+
 _WORK = 1e10
 """The limit on the sum of the attributes' widths cubed, per variant, times the moves."""
 
@@ -150,7 +155,8 @@ def descend_product_family(
         differences.measure(covariances),
         spread.compute_tables(covariances),
     )
-    best, best_state = _scale(batched, state, tolerance, None), state
+    accuracy, slack = max(tolerance, _COARSEST), tolerance / 10
+    best, best_state = _scale(batched, state, accuracy, None, slack), state
     idle, last, done, stopped = 0, 0.0, 0, False
     while done < most and not stopped:
         try:
@@ -162,7 +168,8 @@ def descend_product_family(
             # Floating point can go no further; the best member so far is returned. SciPy raises
             # ValueError for a matrix with an infinite entry.
             break
-        scaled = _scale(batched, state, tolerance, best)
+        accuracy = max(tolerance, min(_COARSEST, _PART * (best.upper / state.value - 1)))
+        scaled = _scale(batched, state, accuracy, best, slack)
         if every > 1 and scaled.upper > best.upper * (1 + _WORSE):
             # The steps are too long for this workload.
             every, state = 1, best_state
@@ -176,6 +183,10 @@ def descend_product_family(
             break
         last = state.value
         state = replace(state, differences=state.differences.refine(scaled.profiles))
+    if accuracy > tolerance:
+        best = min(
+            best, _scale(batched, best_state, tolerance, best, slack), key=lambda one: one.upper
+        )
     shared = state.differences.share()
     if shared is not state.differences:
         # The product bound also needs weights of queries that are products.
@@ -249,10 +260,10 @@ class _State:
 
 
 def _scale(
-    batched: BatchedGroups, state: _State, tolerance: float, near: FamilyMember | None
+    batched: BatchedGroups, state: _State, tolerance: float, near: FamilyMember | None, slack: float
 ) -> FamilyMember:
-    """Return the member with the best scales for the covariances of a state."""
-    rows = build_extreme_rows(batched, state.tables, tolerance / 10)
+    """Return the member with the best scales, to a tolerance, for the covariances of a state."""
+    rows = build_extreme_rows(batched, state.tables, slack)
     scales, profiles = state.differences.scale(rows, tolerance, near)
     return FamilyMember(batched, state.covariances, scales, profiles, state.weights)
 
