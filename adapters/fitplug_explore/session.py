@@ -22,7 +22,7 @@ _CALLED = {
 
 
 class AlreadyExists(InputError):  # noqa: N818 - a question to the user
-    """A file of the name exists, and the user has not agreed to replace it."""
+    """A file with this name exists, and the user has not agreed to replace it."""
 
 
 class TargetError(InputError):
@@ -144,7 +144,7 @@ class Session:
 
     Attributes:
         name: The name of the spec file.
-        suggested: A free name for a new spec file.
+        suggested: An unused file name for a new spec.
         unit: The unit of privacy, in words.
         delta: The delta at which epsilon is given, as people write it.
         spend: The rho that the spec spends whatever the targets; None if the targets decide.
@@ -152,8 +152,8 @@ class Session:
         groups: The groups of queries.
         read_budget: Reads the ledger's budget; a sentence if there is none to compare with.
         design: Designs a plan. It is pickled and runs in a process of its own.
-        write: Writes a spec of a name with new targets, and returns the names of the new files.
-            It raises AlreadyExists unless the last argument allows it to replace files.
+        write: Writes a spec with new targets to a named file, and returns the names of the new
+            files. It raises AlreadyExists unless the last argument allows it to replace files.
     """
 
     name: str

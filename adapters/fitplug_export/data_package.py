@@ -1,4 +1,4 @@
-"""Data packages of Frictionless: a CSV for each group, and datapackage.json, which describes them.
+"""Frictionless data packages: a CSV for each group, and datapackage.json, which describes them.
 
 The descriptor follows the Data Package Standard 2.0 (https://datapackage.org/standard), and also
 the specification 1.0, which older programs read. It names no licence, because only the publisher
@@ -49,7 +49,7 @@ def write_data_package(
     *,
     confidence: float = DEFAULT_CONFIDENCE,
 ) -> None:
-    """Write a data package of Frictionless: a CSV for each group, and datapackage.json.
+    """Write a Frictionless data package: a CSV for each group, and datapackage.json.
 
     The descriptor says what each column is, its type and its quantity, and which rows the
     numbers are about. It names no licence; add the publisher's.

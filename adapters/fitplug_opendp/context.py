@@ -22,7 +22,7 @@ def register() -> None:
 
     It works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on `fitplug.Tables`
     with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has no contexts on
-    frames of pandas: give `polars.from_pandas(frame).lazy()`, or the tables that
+    pandas frames: give `polars.from_pandas(frame).lazy()`, or the tables that
     `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. A second call of
     `register` does nothing.
 

@@ -138,7 +138,7 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
     d_in still counts whole rows. For plans of `fp.ReplaceOne()` it is change_one_distance(), where
     d_in is the number of rows of this histogram that are replaced by others. Tables whose shares do
     not add up to whole rows may be refused. Adding or removing a row does not make them whole, so
-    all neighbours of such tables are like them. OpenDP's feature "honest-but-curious" must be
+    all neighbours of such tables may be refused, too. OpenDP's feature "honest-but-curious" must be
     switched on first.
 
     Args:

@@ -16,7 +16,7 @@ UNITS = {
     "3 anywhere": fp.AddRemove(records=3),
     "9, one a year": fp.AddRemove(records=9, once_per="YEAR"),
     "9 anywhere": fp.AddRemove(records=9),
-    "9, each in another cell": fp.AddRemove(records=9, distinct=True),
+    "9, each in a different cell": fp.AddRemove(records=9, distinct=True),
 }
 
 

@@ -38,7 +38,7 @@ def count(
     bounds of the measure, according to its value. Columns of measures hold integers, floats or
     decimals, or the text of CSV files; null, NaN and text that spells no number are not values.
 
-    A table of Ibis, or a `DatabaseTable`, is counted by its database in one statement. The database
+    An Ibis table, or a `DatabaseTable`, is counted by its database in one statement. The database
     chooses the rows of each person at random, so two counts may choose different rows.
 
     If workers are lost, their rows are counted again, and no row counts twice. Where workers are

@@ -77,7 +77,7 @@ def release(
             releases must use the same rows: if rows were limited per person, weighted or filtered,
             they must use the same tables.
         what: The text to record in the ledger with the charge; see `Ledger.charge`.
-        again: For a release into a folder without a key, whether to draw a plan again that was
+        again: For a release into a folder, without a key: whether to draw again a plan that was
             already released.
         replace: Whether an earlier release in the folder is kept next to it under another name. It
             needs a ledger, because nothing else counts the draws. Otherwise a folder that holds a

@@ -22,8 +22,8 @@ class Series(Protocol):
         series = fp.open_series("jobs/", ledger=ledger)
         series.release("2024-02", "february.parquet")
 
-    `begin_series` and `open_series` make a series. Its folder has what is released, and `read`
-    reads this. The object itself holds no data.
+    `begin_series` and `open_series` make a series. Its folder holds everything released so
+    far, and `read` reads it. The object itself holds no data.
     """
 
     @property

@@ -72,7 +72,7 @@ class DatabaseTable:
 
         fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
 
-    `fp.count` also takes a table or expression of Ibis: `fp.count(connection.table("people"),
+    `fp.count` also takes an Ibis table or expression: `fp.count(connection.table("people"),
     plan)`. DuckDB, SQLite, PostgreSQL and Spark are tested; other databases of Ibis are not.
 
     Args:
@@ -107,10 +107,10 @@ class Source:
             spells no value of the attribute's type is outside the domain, and an empty value is
             null (a quoted one is the empty string).
 
-            Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or a table of Ibis; a
-            dask.dataframe, or delayed frames of pandas, Polars or Arrow; a data set, Table or
-            RecordBatchReader of Arrow; a DataFrame of pandas or Polars, a LazyFrame of Polars, a
-            relation of DuckDB or any object with `__arrow_c_stream__`. Tables, readers, frames and
+            Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or an Ibis table; a
+            dask.dataframe, or delayed pandas, Polars or Arrow frames; an Arrow Dataset, Table or
+            RecordBatchReader; a pandas or Polars DataFrame, a Polars LazyFrame, a DuckDB
+            relation or any object with `__arrow_c_stream__`. Tables, readers, frames and
             relations are streams that one process reads: they cannot be counted on a cluster.
         where: {column: value, or values}: count only rows that hold one of the values in each of
             these columns. Other rows do not use up a person's limit. The values of a column are
@@ -277,8 +277,8 @@ class Preview:
         memory: Approximately the largest memory of one process, in bytes.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are counted.
-        without_checksums: The number of Parquet files, of up to 100 that were inspected, with pages
-            without checksums. Damage in such pages may go unnoticed.
+        without_checksums: How many Parquet files have pages without checksums; up to 100 files
+            are inspected. Damage in such pages may go unnoticed.
         counts: The columns whose names and types suggest that they hold the number of people that
             a row stands for; none if rows are weighted.
     """

@@ -171,8 +171,8 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Args:
             domain: The domain of the counts.
-            columns: The values (n,) of each attribute: a mapping, a data frame of Polars or pandas,
-                or a table of Arrow. Nulls, categories and nullable integers of these libraries are
+            columns: The values (n,) of each attribute: a mapping, a Polars or pandas data frame,
+                or an Arrow table. Nulls, categories and nullable integers of these libraries are
                 understood. Other objects are refused and not shown, because they may be rows.
             tables: The attribute sets to count, for instance `plan.tables`.
             weights: How many times each row counts, integers (n,) or the name of

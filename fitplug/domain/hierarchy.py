@@ -102,7 +102,7 @@ class Hierarchy(Categories):
 
         Args:
             columns: A table with a column for each level, the coarsest first and the codes of the
-                leaves last. It is a data frame of pandas or Polars, an Arrow table, or a mapping
+                leaves last. It is a pandas or Polars data frame, an Arrow table, or a mapping
                 from the names of the levels to lists, arrays or columns (leaves,).
             other: Label of one more leaf; see `Hierarchy`.
 

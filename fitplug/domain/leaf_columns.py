@@ -74,7 +74,7 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
 
 
 def name_columns(columns: Any) -> dict[Any, Any]:
-    """Return the columns of a mapping, a frame of pandas or Polars or an Arrow table, by name.
+    """Return the columns of a mapping, a pandas or Polars frame or an Arrow table, by name.
 
     Raises:
         DomainError: If it has the wrong type.

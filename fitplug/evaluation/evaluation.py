@@ -60,7 +60,7 @@ class Strategy:
         factor of all rows of A does not matter.
 
         Args:
-            A: Shape (p, d): an array, a sparse matrix or a linear operator of SciPy. It is held as
+            A: Shape (p, d): an array, or a SciPy sparse matrix or linear operator. It is held as
                 a dense array.
             name: The name in summaries and plots.
 

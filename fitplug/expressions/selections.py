@@ -171,8 +171,8 @@ def _find_coefficients(
         labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"cannot count {_describe(factor, clauses, region)} from its rows of "
-            f"{factor.attribute}: {', '.join(labels)}{more}. Select whole rows."
+            f"cannot count {_describe(factor, clauses, region)}: its rows of "
+            f"{factor.attribute} are {', '.join(labels)}{more}. Select whole rows."
             f"{lookup.describe_left_out()}"
         )
     return coefficients

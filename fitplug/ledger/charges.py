@@ -188,8 +188,9 @@ def check_fits(
         raise OverBudget(
             f"noise_std = {noise.noise_std:.6g} is over budget: the ledger {file.path}, whose "
             "budget is in epsilon and delta, has only rho = "
-            f"{format_down(floor_written(left))} left for noise this small (or after a million "
-            "charges). Nothing was charged. Use a ledger in rho, or one with any_noise=True.",
+            f"{format_down(floor_written(left))} left for noise this small (about a "
+            "million charges have the same effect). Nothing was charged. Use a ledger in rho, or "
+            "one with any_noise=True.",
             requested=ceil_written(amount),
             remaining=floor_written(left),
         )

@@ -185,7 +185,7 @@ class Plan(PlanRecord):
         groups, only the most expensive are plotted.
 
         Returns:
-            A figure of matplotlib.
+            A matplotlib Figure.
 
         Raises:
             ImportError: matplotlib is not installed.

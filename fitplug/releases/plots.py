@@ -161,7 +161,7 @@ def _check(shown: _Estimates, kind: Kind, attributes: int) -> _Estimates:
     if shown.values.ndim != attributes:
         needed = "one attribute" if attributes == 1 else "two attributes"
         raise WorkloadError(
-            f"{kind!r} needs a group with {needed} of several rows, but {shown.group.name!r} has "
+            f"{kind!r} needs exactly {needed} with several rows, but {shown.group.name!r} has "
             f"{shown.values.ndim}. Leave kind out, or choose 'lines'."
         )
     return shown

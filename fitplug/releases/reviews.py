@@ -59,7 +59,7 @@ def review(
 
     Raises:
         TypeError: The release has the wrong type.
-        BudgetError: delta or the limit do not fit the release.
+        BudgetError: delta is out of range, or the limit contradicts the release.
         LedgerError: The ledger cannot be read.
 
     Example:

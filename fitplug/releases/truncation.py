@@ -74,7 +74,7 @@ class TruncationLoss:
 
         Raises:
             WorkloadError: The confidence is out of range.
-            InputError: The number of all rows is too near to zero for its std.
+            InputError: The number of all rows is too close to zero, relative to its std.
         """
         z = find_quantile(confidence)
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)

@@ -307,7 +307,7 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
 
     Args:
         name: The name of the attribute, for messages.
-        given: Rows of numbers, an array, or a sparse matrix or a linear operator of SciPy.
+        given: Rows of numbers, an array, or a SciPy sparse matrix or linear operator.
         cells: The number of columns that it must have, if that is known.
 
     Returns:

@@ -76,7 +76,7 @@ class Workload:
         """Make a workload of one group from any workload matrix, as in the paper.
 
         Args:
-            W: Shape (m, d): an array, or a sparse matrix or a linear operator of SciPy, which
+            W: Shape (m, d): an array, or a SciPy sparse matrix or linear operator, which
                 becomes an array. The domain has one attribute named "cell", with d cells.
             name: The name of the group.
             target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`,

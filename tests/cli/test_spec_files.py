@@ -253,8 +253,11 @@ class TestTargets:
             ("SEX,std\n1,2,3\n", "line 2 must have as many cells"),
             ("SEX,std,confidence\n,2,0.9\n", "line 2: confidence is for moe"),
             ("SEX,moe,confidence\n,2,1.5\n", "line 2: confidence must be above"),
-            ("SEX,std\n1,2\n2,3\n1,4\n", "line 2 and line 4 give an answer of 'pyramid'"),
-            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 give an answer"),
+            (
+                "SEX,std\n1,2\n2,3\n1,4\n",
+                "line 2 and line 4 set different targets for the same answer of 'pyramid'",
+            ),
+            ("SEX,AGE,std\n,,1\n1,,2\n,3,4\n", "line 3 and line 4 set different targets"),
             (
                 "group,SEX,RACE,std\npyramid,1,b,3\n",
                 "the name of column 3 is not an attribute of the domain",

@@ -241,7 +241,7 @@ WRONG = [
     ("pyramid[age<0]", "age < 0 selects nobody"),
     ("pyramid[age<2, age>3]", "age < 2, age > 3 selects nobody"),
     ("pyramid[age=1, age=2]", "selects nobody"),
-    ("'voting age'[age >= 3]", r"from its rows of age: 2\.\.5, 4\.\.5\. Select whole rows"),
+    ("'voting age'[age >= 3]", r": its rows of age are 2\.\.5, 4\.\.5\. Select whole rows"),
     ("'voting age'", "cannot count all of age"),
     ("cities[income<=10]", r"half open, \[from, to\)\. Use income < 10"),
     ("cities[income>10]", r"half open, \[from, to\)\. Use income >= 10"),
@@ -406,7 +406,7 @@ def test_hints_can_be_typed_back(label):
     values = fp.Domain({"a": ["1", label, "3"]})
     rows = [fp.queries({"a": fp.ranges([(label, label)])}, std=1.0, name="r")]
     workload = fp.Workload(values, rows)
-    typed = hinted("r[a = 3]", r"from its rows of a: (.*)\. Select")
+    typed = hinted("r[a = 3]", r": its rows of a are (.*)\. Select")
     assert parse(workload, f"r[a = {typed}]")["r"].tolist() == [1]
     assert str(Condition("a", "=", (label,))) == f"a = {typed}"
 

@@ -100,8 +100,8 @@ def read_targets(
         first = np.flatnonzero(conflicts >= 0)[0]
         one, other = (file.locate_row(int(n.flat[first])) for n in (conflicts, numbers))
         raise WorkloadError(
-            f"{path}: {one} and {other} give an answer of {name!r} different targets. Remove one "
-            "of these lines, or give one of them more labels."
+            f"{path}: {one} and {other} set different targets for the same answer of {name!r}. "
+            "Remove one of these lines, or give one of them more labels."
         )
     if (named < 0).any():
         missing = np.argwhere(named < 0)[0]

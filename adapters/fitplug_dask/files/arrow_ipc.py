@@ -38,7 +38,7 @@ def read_arrow_header(location: Location, state: State) -> Header:
         if _is_stream(source):
             return _read_stream_header(source, state[0])
         if source.read(len(_MAGIC)) != _MAGIC:
-            raise ValueError("no Arrow file")
+            raise ValueError("not an Arrow file")
         reader = pa.ipc.open_file(source)
         batches = reader.num_record_batches
         records = pd.IpcFileFormat().make_fragment(source).count_rows()

@@ -76,9 +76,9 @@ def design_binned_chain(
     if least > (1 + _MOST_GAP) * duals.lower:
         raise DesignError(
             f"the ranges of {structure.chain} have targets so small compared with those of its "
-            "prefixes "
-            "that a plan would cost more than twice what may be possible. Ask for prefixes of "
-            "fewer values, or leave out ranges: each is the difference of two prefixes"
+            "prefixes that the best plan found costs more than twice the proven lower bound. Ask "
+            "for prefixes of fewer values, or leave out ranges: each is the difference of two "
+            "prefixes"
         )
     return Design.in_one_tier(
         best,
