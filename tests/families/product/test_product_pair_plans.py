@@ -154,11 +154,18 @@ def test_plans_of_many_random_workloads_claim_what_is_true(seed):
     check_claims(*draw_pairs(rng, 18), rng)
 
 
-def draw_trees(rng, most):
-    """Draw a workload of two hierarchies of at most so many leaves together, and a unit."""
+def draw_trees(rng, most, beside):
+    """Draw a workload of hierarchies, perhaps beside ages, of at most so many cells, and a unit."""
     while True:
-        domain = fp.Domain({name: draw_hierarchy(rng) for name in "pw"} | {"s": ["x", "y"]})
-        levels = {name: [None, *domain[name].levels] for name in "pw"} | {"s": [None, "identity"]}
+        p = draw_hierarchy(rng)
+        w = fp.Integers(0, 2) if beside == "ages" else draw_hierarchy(rng)
+        domain = fp.Domain({"p": p, "w": w, "s": ["x", "y"]})
+        ages = ["prefix", "identity", fp.ranges([(0, 0), (1, 2)])]
+        levels = {
+            "p": [None, *p.levels],
+            "w": [None, *(getattr(w, "levels", ()) or ages)],
+            "s": [None, "identity"],
+        }
         groups = []
         for _ in range(int(rng.integers(2, 5))):
             asked = {name: ways[int(rng.integers(len(ways)))] for name, ways in levels.items()}
@@ -186,15 +193,15 @@ def draw_hierarchy(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("has_grades", [True, False], ids=["by node", "one scale"])
 @pytest.mark.parametrize("top", [1, 2, 600])
-@pytest.mark.parametrize("seed", range(6))
-def test_hierarchies_claim_what_is_true(seed, top, has_grades, monkeypatch):
+@pytest.mark.parametrize(("seed", "beside"), [*((i, "hierarchy") for i in range(6)), (9, "ages")])
+def test_hierarchies_claim_what_is_true(seed, beside, top, has_grades, monkeypatch):
     """A hierarchy is divided below its top level, which has at most so many nodes."""
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     monkeypatch.setattr(batches, "find_tree", partial(find_tree, most=top))
     if not has_grades:
         monkeypatch.setattr(products, "MOST_PAIRS", 0)
     rng = np.random.default_rng(seed)
-    check_claims(*draw_trees(rng, 36), rng)
+    check_claims(*draw_trees(rng, 36, beside), rng)
 
 
 def raise_bound(factor):

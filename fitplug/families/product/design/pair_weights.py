@@ -156,8 +156,9 @@ class PairShares(DifferenceWeights):
     def measure(self, covariances: Sequence[AttributeCovariance]) -> PairShares:
         """Return the same weights at other covariances, or raise LinAlgError to end the descent."""
         products = list_pair_products(covariances, self.structure.sizes)
-        trees = [Y.eta for Y in products if isinstance(Y, TreeProducts)]
-        if not all(_LARGEST**-1 <= float(eta.max()) <= _LARGEST for eta in trees):
+        trees = [Y.eta.max() for Y in products if isinstance(Y, TreeProducts)]
+        # Where queries do not distinguish the leaves, eta is 0.
+        if not all(eta == 0 or _LARGEST**-1 <= eta <= _LARGEST for eta in trees):
             raise np.linalg.LinAlgError("the covariances are too small or too large")
         return replace(self, products=products)
 
