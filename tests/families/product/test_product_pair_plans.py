@@ -193,7 +193,9 @@ def draw_hierarchy(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("has_grades", [True, False], ids=["by node", "one scale"])
 @pytest.mark.parametrize("top", [1, 2, 600])
-@pytest.mark.parametrize(("seed", "beside"), [*((i, "hierarchy") for i in range(6)), (9, "ages")])
+@pytest.mark.parametrize(
+    ("seed", "beside"), [*((i, "hierarchy") for i in range(6)), (9, "ages"), (15, "ages")]
+)
 def test_hierarchies_claim_what_is_true(seed, beside, top, has_grades, monkeypatch):
     """A hierarchy is divided below its top level, which has at most so many nodes."""
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
