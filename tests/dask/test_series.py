@@ -455,7 +455,7 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
     with pytest.raises(InputError, match="cannot be drawn period by period along any"):
         fp.begin_series(fp.design(WORKLOAD), tmp_path / "b", ledger=ledger, key="b")
     covered = dataclasses.replace(PLAN, has_coverage=True)
-    with pytest.raises(InputError, match="may be in no period"):
+    with pytest.raises(InputError, match="may belong to no period"):
         fp.begin_series(covered, tmp_path / "b", ledger=ledger, key="b")
     with pytest.raises(InputError, match="along 'REGION'"):
         fp.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b", periods="REGION")

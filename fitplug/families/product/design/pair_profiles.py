@@ -7,6 +7,7 @@ costs at each scale are multiplied by the products of the hierarchies' eta.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -167,7 +168,7 @@ class PairProfiles(Profiles):
     @property
     def size(self) -> int:
         """The number of rows: pairs, each with all distinct leaves of hierarchies."""
-        return len(self.cells) * int(np.prod([len(table) for table in self._tables], dtype=int))
+        return len(self.cells) * math.prod(map(len, self._tables))
 
     @cached_property
     def _tables(self) -> tuple[FloatArray, ...]:
