@@ -26,7 +26,7 @@ from fitplug.numeric import IntArray
 
 
 class Stride(NamedTuple):
-    """Some of the strategy's answers, by their numbers: start + the sum of index times stride.
+    """Some of the strategy's answers. An answer's number is start + the sum of index times stride.
 
     Attributes:
         start: The number of the first answer.

@@ -405,13 +405,13 @@ def test_a_chart_that_says_nothing_is_left_out():
     assert "privacy cost (% of rho)" in render_page(uneven)
     tree = collect_facts(WIDE["a tree"]())
     assert isinstance(tree.plan.strategy.structure, TreeStructure)
-    assert "costs of single cells were not computed" not in render_page(tree)
+    assert "cost of each single cell was not computed" not in render_page(tree)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_DENSE", 0)
         patch.setattr(symmetry, "MOST_CELLS", 0)  # the optimum over all cells is affordable
         apart = collect_facts(WIDE["a tree"]())
     assert isinstance(apart.plan.strategy.structure, ProductStructure)
-    assert "costs of single cells were not computed" in render_page(apart)
+    assert "cost of each single cell was not computed" in render_page(apart)
 
 
 @pytest.mark.long
@@ -468,7 +468,7 @@ class TestCommand:
         full = fitplug("report", plan, "--full", cwd=plan.parent)
         assert (short.returncode, short.stderr) == (0, "")
         *lines, rest = short.stdout.splitlines()
-        assert "More: --full" in rest
+        assert "For more, use --full" in rest
         assert set(lines) < set(full.stdout.splitlines())
         for left_out in ("1e-12", "weights 1/target", "Every cell costs the same", "this plan)"):
             assert left_out not in short.stdout

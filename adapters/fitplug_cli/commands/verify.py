@@ -51,7 +51,9 @@ def verify(
     ],
     ledger_file: Annotated[
         Path | None,
-        typer.Option("--ledger", help="Also check that this ledger contains the release's charge."),
+        typer.Option(
+            "--ledger", help="Also check that this ledger has the charge for the release."
+        ),
     ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
