@@ -121,8 +121,8 @@ class DisplayTables:
         Args:
             name: The group.
             confidence: The probability that an interval covers the exact answer.
-            simultaneous: Whether all intervals of the group cover simultaneously with this
-                probability.
+            simultaneous: Whether all intervals of the group cover their exact answers
+                simultaneously with this probability.
 
         Returns:
             The lower and the upper ends, each of the group's shape.

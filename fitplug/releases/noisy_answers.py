@@ -233,8 +233,8 @@ class NoisyAnswers:
             if every row was counted and nobody checked the unit. None if unknown, as for an OpenDP
             measurement.
         rows: How rows were weighted and filtered, in words, or None; see `Tables`.
-        seal: The seal of the exact counts, if another count might use other rows; see
-            `Tables.seal`.
+        seal: The seal of the exact counts, a digest that identifies them without revealing them
+            (see `Tables.seal`), if another count might use other rows.
         outside: Attributes that the plan does not use, but whose values left rows out, because the
             counts were made for other queries too.
         coverage_answers: Noisy answers about rows outside the domain, shape (plan.coverage.size,);

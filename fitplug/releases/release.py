@@ -148,8 +148,8 @@ class Release(ReleaseTables):
             q: The quantile, between 0 and 1, or several.
             of: The attribute. By default the only ordered attribute that the counts list.
             confidence: The probability that an interval covers the exact quantile.
-            simultaneous: Whether all intervals of the call cover simultaneously with this
-                probability.
+            simultaneous: Whether all intervals of the call cover their exact quantiles
+                simultaneously with this probability.
 
         Returns:
             A Quantile for each q. With at least the given confidence, its interval covers the exact
@@ -286,8 +286,8 @@ class Release(ReleaseTables):
         Args:
             totals: Known numbers that the tables must match, by group or expression, such as
                 {"total": 27253}; for a group, an array of its shape. 0 marks cells that no row can
-                be in. The tables always match the unit's public totals. In large releases, totals
-                of several regions or values must nest.
+                be in. The tables always match the unit's public totals. In large releases, known
+                totals of several regions or values must be nested in one another.
 
         Returns:
             The tables, with this release as `.release`.

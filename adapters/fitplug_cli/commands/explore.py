@@ -57,7 +57,7 @@ def explore(
             "--port",
             min=0,
             max=65535,
-            help="Port on 127.0.0.1. [default: a free one]",
+            help="Port on 127.0.0.1. [default: a free port]",
             show_default=False,
         ),
     ] = 0,

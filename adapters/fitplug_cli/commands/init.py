@@ -48,9 +48,9 @@ delta = 1e-9                    # the delta at which epsilon is reported
 {values}"""
 
 _TAIL = """
-[[query]]                       # a table. ATTRIBUTE = "identity" counts each value. Other queries
-name = "total"                  # are "prefix", {{ ranges = [[18, 64]] }} or the name of a level.
-                                # The table sums over attributes that are not named here.
+[[query]]                       # one table. Add ATTRIBUTE = "identity" to count each value, or
+name = "total"                  # "prefix", {{ ranges = [[18, 64]] }} or the name of a level instead
+                                # of "identity". The table sums over attributes not named here.
 std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
 {more}
 [ledger]
@@ -62,7 +62,7 @@ path = "release/"
 
 [design]
 # coverage = true               # also release how many rows are not counted, at no further cost;
-#                               # not together with [data] person
+#                               # not possible with [data] person
 
 [about]                         # for the review of the release
 # name = "..."                  # name of the data product
@@ -93,7 +93,7 @@ _SECOND_QUERY = """
 _SUM_QUERY = """
 # [[query]]
 # name = {name}
-# {key} = "sum"                  # in the units of the measure
+# {key} = "sum"                  # sums, in the units of the measure
 # std = ...
 """
 
