@@ -74,7 +74,7 @@ def check_budget(rho: object, epsilon: object, delta: object) -> None:
     """Check that rho is given, or epsilon with delta, or none of the three.
 
     Raises:
-        BudgetError: Another choice of them is given.
+        BudgetError: Another combination is given.
     """
     if rho is not None and (epsilon is not None or delta is not None):
         raise BudgetError("give rho, or epsilon with delta, not both")

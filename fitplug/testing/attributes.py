@@ -29,15 +29,16 @@ _MOST_CELLS = 60
 def check_attribute(attribute: Attribute, values: Mapping[Any, int | None]) -> None:
     """Check an attribute of a kind of your own: a subclass of `Attribute` with a `Codec`.
 
-    Its labels, ranges, levels, codes and table in a spec are checked, then a count of rows and a
-    plan with queries on it. Measures, whose rows are divided between cells, are not covered.
+    The checks cover its labels, ranges, levels, codes and entry in a spec, a count of rows, and a
+    plan with queries on the attribute. Measures, whose rows are divided between cells, are not
+    covered.
 
     Args:
         attribute: The attribute. It should have few cells, because the check takes time quadratic
             in their number.
         values: A mapping from values, as rows hold them, to their cells. It needs at least one
-            value of each cell, and some values without a cell, for which it has None or the cell of
-            `other`. Write them down from the definition, not from the code.
+            value of each cell, and some values without a cell, which map to None or to the cell of
+            `other`. Derive the cells from the definition, not from the code.
 
     Raises:
         AssertionError: The attribute does not keep the contract.

@@ -205,8 +205,8 @@ def make_workloads() -> Mapping[str, Workload]:
 def list_family_cases() -> tuple[tuple[str, str], ...]:
     """List the cases of `check_family`: the names of a workload and of a unit of privacy.
 
-    Not every workload has a case for every unit: persons in two crossed trees differ in too many
-    ways to list.
+    Some workloads have no case for some units: with two crossed trees, for example, persons can
+    differ in too many ways to list.
 
     Example:
         >>> fitplug.testing.list_family_cases()[0]
@@ -234,7 +234,7 @@ def check_family(
 ) -> None:
     """Check the plans of a family of covariances, for small workloads and every unit of privacy.
 
-    Each plan is verified, saved and loaded, and all that it claims is derived again by brute force
+    Each plan is verified, saved and loaded, and its claims are computed again by brute force
     (`check_plan`). If cvxpy is installed, its optimum is compared with the plan's cost and bound.
 
     Args:
@@ -276,7 +276,7 @@ def check_unit(
     *,
     design: DesignFunction = design_optimum,
 ) -> None:
-    """Check a unit of privacy: its plans, how files write it, and its relation to other units.
+    """Check a unit of privacy: its plans, its form in files, and its relation to other units.
 
     The cost of each plan is compared with all differences that you list, so write them down from
     the unit's definition and not from its code.

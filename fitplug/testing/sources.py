@@ -312,8 +312,8 @@ def check_source(
 
     Args:
         make_source: `make_source(columns, types)` puts rows where your source reads them, and
-            returns what `fitplug.count` takes. `columns` are the values of each column, and None;
-            `types` says which type each column has: str, int, float, bool or datetime.date.
+            returns what `fitplug.count` takes. `columns` has the values of each column, including
+            None; `types` has the type of each column: str, int, float, bool or datetime.date.
         case: One of `list_source_cases()`; None for all of them.
         count: The function that counts, with the arguments `(source, wanted, unit=...)` of
             `fitplug.count`.

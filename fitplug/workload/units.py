@@ -43,7 +43,7 @@ class AddRemove:
 
     k rows of one person cost k^2 times the rho of one row. They cost less if `distinct` or
     `once_per` guarantees that the rows lie in different cells. Counting with `person` enforces
-    these limits. Without `person`, the guarantee assumes that the rows keep them.
+    these limits. Without `person`, the guarantee assumes that the data satisfy the limits.
 
     Attributes:
         records: k, the largest number of rows per person, at most 10^6.
