@@ -283,7 +283,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "too small for further counts" not in text
     assert "rho of zCDP, for one person" in text
     apart = plan.bound_unit.apart
-    assert f"differ by the rows of one person, at most 3{apart}. A release" in text
+    assert f"differ by the rows of one person, at most 3{apart}. The releases" in text
     assert "for one person, rounded up" in text
     record = build_report_record(facts, None)
     assert record["unit"]["records"] == 3
@@ -301,7 +301,7 @@ def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
     text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
     said = f"differ in the values of one row{kept}. The number of"
     assert said in text
-    assert "rows is public. A release" in text
+    assert "rows is public. The releases" in text
 
 
 @pytest.mark.slow
