@@ -311,8 +311,8 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
-            f"the least total error could not be certified to {_TOLERANCE:g}. Use targets and "
-            "coefficients of more similar size, or split the workload."
+            f"the least total error could not be certified to a relative gap of {_TOLERANCE:g}. "
+            "Use targets and coefficients of more similar size, or split the workload."
         )
     return optimum
 

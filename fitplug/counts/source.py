@@ -171,7 +171,7 @@ class Source:
         for name, column in (self.columns or {}).items():
             if not isinstance(column, str) or not column:
                 raise DomainError(
-                    f"columns gives {name!r} the column {column!r}, which is not a name"
+                    f"columns maps {name!r} to {column!r}, which is not the name of a column"
                 )
             if column in list_person_columns(self):
                 raise DomainError(

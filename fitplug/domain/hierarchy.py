@@ -262,7 +262,7 @@ class Hierarchy(Categories):
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)), self.other)
         raise DomainError(
             f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
-            "every level, each node must consist of complete nodes or lie within one node"
+            f"every level, a node of {level!r} must consist of whole nodes or lie within one node"
         )
 
     def _number_nodes(self, place: int) -> IntArray:

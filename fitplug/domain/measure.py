@@ -259,7 +259,7 @@ class MeasureCodec(Codec, kind=Measure):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the quantity that queries may ask for."""
-        return "A measure has a 'sum' and no values to select."
+        return "A measure has no values to select. Queries can ask for its 'sum'."
 
     def remedy(self, names: str) -> str:
         """Suggest fewer measures in one table."""

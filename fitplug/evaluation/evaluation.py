@@ -110,7 +110,7 @@ class Strategy:
             at = int(np.argmin(stds))
             raise WorkloadError(
                 f"the covariance has variance {covariance[at, at]:g} at row {at}. Give each answer "
-                "a positive variance; without noise its cost is infinite."
+                "a positive variance; an answer without noise has an infinite privacy cost."
             )
         correlations = covariance / np.multiply.outer(stds, stds)
         if not np.allclose(correlations, correlations.T, rtol=0.0, atol=_ASYMMETRY):

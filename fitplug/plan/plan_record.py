@@ -298,7 +298,7 @@ class PlanRecord:
         if self.has_coverage:
             raise BudgetError(
                 "plans with coverage have no unused budget: a row outside the domain costs all of "
-                "rho, and another release may count it. Design without coverage."
+                "rho, and another release may count that row. Design without coverage."
             )
         if not allows_any_rows(self.unit):
             raise BudgetError(

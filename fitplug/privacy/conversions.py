@@ -200,8 +200,8 @@ def rho_at(epsilon: float, delta: float, loss: CurveLoss | None = None) -> float
         rho = _lower_until(rho, lambda cost: epsilon_at(cost, delta, loss) <= epsilon)
     if rho < _SMALLEST_COST**2 / 2:
         raise BudgetError(
-            f"epsilon = {epsilon!r} at delta = {delta!r} allows less than the least rho, "
-            f"{_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
+            f"epsilon = {epsilon!r} at delta = {delta!r} allows less than the least rho that "
+            f"fitplug supports, {_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
         )
     return rho
 

@@ -293,8 +293,8 @@ def check_unit(
     Example:
         >>> fitplug.testing.check_unit(fp.AddRemove(records=2, once_per="M"))
     """
-    require(str(unit), "the unit has no text for messages")
-    require(read_unit(unit.to_spec()) == unit, "the unit changes in a file")
+    require(str(unit), "str(unit) is empty, but messages need a text")
+    require(read_unit(unit.to_spec()) == unit, "the unit changes when it is written")
     designed = 0
     for name, workload in make_workloads().items():
         if workload.cell_count > _MOST_SOLVED:
@@ -317,8 +317,8 @@ def _check_comparisons(unit: Any, neighbours: ListNeighbours) -> None:
     """Check what one unit's claim of rho is in another unit, by random strategies."""
     workload = make_workloads()["numbers"]
     bound = BoundUnit.bind(unit, workload.domain)
-    require(read_bound_unit(bound.to_spec()) == bound, "its cells change in a file")
-    require(bound.count_changes(bound) == 1, "the unit does not imply itself")
+    require(read_bound_unit(bound.to_spec()) == bound, "the bound unit changes when it is written")
+    require(bound.count_changes(bound) == 1, "the unit does not cover itself")
     generator = np.random.default_rng(1)
     strategies = generator.integers(-9, 10, (_DRAWN, 4, workload.cell_count))
     mine = list(neighbours(workload, unit))
@@ -336,7 +336,7 @@ def _check_comparisons(unit: Any, neighbours: ListNeighbours) -> None:
                 most = _measure(A, workload, one) * changes**2
                 is_covered = _measure(A, workload, two) <= most
                 require(
-                    is_covered, f"a claim in {first} covers less of {second} ({name}) than said"
+                    is_covered, f"a claim in {first} covers less of {second} ({name}) than stated"
                 )
 
 

@@ -154,7 +154,7 @@ def _check_cost(plan: Plan, largest: dict[Cell, int]) -> None:
     stated, most = plan.strategy.sensitivity_squared, max(largest.values())
     noise = Fraction(plan.noise_std) ** 2
     require(2 * plan.rho_exact * noise == stated, "rho_exact is not |A v|^2 / (2 noise_std^2)")
-    require(most <= stated, "two neighbours are answered farther apart than the plan says")
+    require(most <= stated, "the answers of two neighbours differ by more than the plan states")
     loosest = Fraction((1 + plan.overstatement) ** 2 * (1 + _ROUNDING))
     require(stated <= most * loosest, "the cost is overstated by more than the plan says")
     require(plan.overstatement or stated == most, "the cost is overstated")

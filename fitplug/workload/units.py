@@ -220,7 +220,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
+        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "has no number of rows"
         raise BudgetError(f"the unit of privacy {wrong}. {form}")
     return AddRemove(**spec)
 
