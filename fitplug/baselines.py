@@ -147,8 +147,8 @@ def matrix_mechanism(
     them to second order only.
 
     The paper weights the queries, and thus weights the variances by the squares of these weights.
-    Its wCA-I is "inverse_squared", which divides the rows by c_j as the code of its authors does.
-    Its wCA-II is "inverse".
+    The paper's wCA-I is "inverse_squared", which divides the rows by c_j as the authors' code does.
+    The paper's wCA-II is "inverse".
 
     Args:
         workload: The query groups.
@@ -311,8 +311,8 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
-            f"the least total error could not be certified to {_TOLERANCE:g}. Use targets and "
-            "coefficients of more similar size, or split the workload."
+            f"the least total error could not be certified to a relative gap of {_TOLERANCE:g}. "
+            "Use targets and coefficients of more similar size, or split the workload."
         )
     return optimum
 

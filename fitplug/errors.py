@@ -62,8 +62,8 @@ class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a re
     """A charge would exceed the budget.
 
     Attributes:
-        requested: The rho of zCDP of the charge.
-        remaining: The rho of zCDP that remains in the budget.
+        requested: The charge, in rho of zCDP.
+        remaining: The remaining budget, in rho of zCDP.
     """
 
     def __init__(self, message: str, *, requested: float, remaining: float) -> None:
@@ -85,11 +85,11 @@ class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller:
 
 
 class LedgerError(FitplugError):
-    """The ledger cannot be opened, or contradicts the request."""
+    """The ledger cannot be read or written, or its entries or unit do not allow the request."""
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """The key belongs to another charge: for another plan or amount, or one that cannot be retried.
+    """The key names another charge: of another plan or amount, or one that cannot be retried.
 
     Attributes:
         number: The number of the charge with this key in the ledger.
@@ -101,20 +101,20 @@ class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
 
 
 class SamplerError(FitplugError):
-    """The sampler of noise fails its test, so privacy would not be proven. Nothing was charged."""
+    """The noise sampler fails its test, so privacy would be unproven. Nothing was charged."""
 
 
 class DesignError(FitplugError):
-    """No plan could be certified for the workload."""
+    """No plan with a proven cost could be designed for the workload."""
 
 
 _MOST_WORDS = 30
 
 
 def quote(text: str) -> str:
-    """Put a name in quotes, as expressions write it: a quote inside is doubled.
+    """Put a name in quotes, as expressions need it; a quote inside the name is doubled.
 
-    A name with characters that do not print is written as Python does, on one line.
+    A name with unprintable characters is written as a Python string, on one line.
     """
     if not text.isprintable():
         return repr(text)
@@ -123,13 +123,13 @@ def quote(text: str) -> str:
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], call: str) -> None:
-    """Raise TypeError if an argument has the wrong class, for example because two are exchanged.
+    """Raise TypeError if an argument has the wrong class, for example if two are swapped.
 
     Args:
         name: The name of the argument.
         value: The argument.
-        kind: The class; or several, of which the first is named.
-        call: How the function is called.
+        kind: The class, or several classes; the error names the first.
+        call: An example of a correct call.
     """
     if not isinstance(value, kind):
         named = kind[0] if isinstance(kind, tuple) else kind
@@ -142,7 +142,7 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Suggest the known word nearest to `word`, or list the known words if none is near.
 
     Returns:
-        A sentence of its own, such as "Did you mean 'std'?" or "Known: 'std', 'moe'."
+        A complete sentence, such as "Did you mean 'std'?" or "Known: 'std', 'moe'."
     """
     known = [str(k) for k in known]
     # A number or a date that is near another one is seldom meant by it.

@@ -1,4 +1,4 @@
-"""The command `fitplug`: spec file in, released tables and reports out.
+"""The command `fitplug`, which reads a spec file and writes released tables and reports.
 
 Each package imports only packages below it in this list:
 

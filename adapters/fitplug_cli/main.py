@@ -22,20 +22,20 @@ from fitplug_cli.options import CommandGroup
 
 _COMMANDS = {
     "init": ("init", "Create a spec from the names and types of the columns."),
-    "report": ("report", "Show what a plan and each of its targets cost."),
-    "explore": ("explore", "Negotiate targets on a local page that shows what they cost."),
+    "report": ("report", "Show the privacy cost of a plan and of each target."),
+    "explore": ("explore", "Change targets on a local web page that shows their cost."),
     "run": ("run", "Design, count and release in one step."),
     "show": ("show", "Show released numbers with their margins of error."),
     "estimate": ("estimate", "Estimate sums, differences and ratios of released numbers."),
-    "compare": ("compare", "Compare the costs and margins of two specs or plans."),
-    "verify": ("verify", "Check a plan, a release or a ledger from scratch."),
+    "compare": ("compare", "Compare the costs and margins of error of two specs or plans."),
+    "verify": ("verify", "Check a plan, a release, a series or a ledger from scratch."),
     "design": ("design", "Design a plan and write it to a file."),
     "count": ("count", "Count the exact tables that the plan needs."),
     "release": ("run", "Release counts: charge the ledger, draw noise, write tables."),
     "export": ("export", "Convert a release to SDMX or a data package."),
-    "truncation": ("truncation", "Estimate how many rows a limit per person left out."),
+    "truncation": ("truncation", "Estimate how many rows a limit on rows per person left out."),
     "ledger": ("ledger", "Create a privacy budget, or show its charges."),
-    "series": ("series", "Release a series of periods, for one charge."),
+    "series": ("series", "Release counts period by period, for a single charge."),
 }
 """Each command's module and one-line help."""
 

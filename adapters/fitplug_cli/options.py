@@ -50,13 +50,14 @@ CoveredByOption = Annotated[
     str | None,
     typer.Option(
         "--covered-by",
-        help="Number or key of an earlier charge. Nothing is charged if it covers this release.",
+        help="Number or key of an earlier charge. Nothing is charged if that charge covers this "
+        "release, too.",
     ),
 ]
 
 AgainOption = Annotated[
     bool,
-    typer.Option("--again", help="Pay for another draw of a plan that was already released."),
+    typer.Option("--again", help="Charge the ledger again, for a new draw of a released plan."),
 ]
 
 ReplaceOption = Annotated[
@@ -82,6 +83,6 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log progress on 
 FullOption = Annotated[
     bool,
     typer.Option(
-        "--full", help="Also print the proven lower bound of rho and the tables that are counted."
+        "--full", help="Also print the proven lower bound on rho and the tables that are counted."
     ),
 ]

@@ -57,10 +57,10 @@ def count(
 ) -> Tables:
     """Count the tables that a plan needs, exactly; see `fitplug.count`, which calls this.
 
-    Whatever the number of rows, a process needs about 300 MB. For each cell it needs another 4
-    bytes per thread (8 if rows are weighted or measured) and 24 bytes (72 if there are at most 2^20
-    cells). If this exceeds 60% of a worker's memory, tables are counted in shards: each task then
-    counts a range of the cells, and this process needs 24 bytes for each cell.
+    A process needs about 300 MB, whatever the number of rows. Each cell needs another 4 bytes per
+    thread (8 if rows are weighted or have measures), and 24 bytes more (72 if there are at most
+    2^20 cells). If this exceeds 60% of a worker's memory, tables are counted in shards: each task
+    then counts a range of the cells, and this process needs 24 bytes for each cell.
     """
     report = choose_report(progress)
     check_client(client)

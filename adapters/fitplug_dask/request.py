@@ -81,7 +81,8 @@ class Request:
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
         advice = (
-            "Without person and coverage, fitplug counts such tables in shards. Otherwise use"
+            "Without person= and coverage, fitplug counts such tables in shards of their cells. "
+            "Otherwise use"
             if whole
             else "Use"
         )

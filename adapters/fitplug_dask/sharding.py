@@ -208,8 +208,8 @@ def cut_slabs(domain: Domain, tables: Sequence[AttributeSet], most_cells: int) -
         width = most_cells // (cells // size)
         if not width:
             raise TablesError(
-                f"table {tuple(names)} has {cells // size:,} cells for each of {cut!r}, but a "
-                f"task can hold only {most_cells:,}. Use coarser attributes, or workers with "
+                f"table {tuple(names)} has {cells // size:,} cells for each value of {cut!r}, but "
+                f"a task can hold only {most_cells:,}. Use coarser attributes, or workers with "
                 "more memory."
             )
         slabs += [

@@ -1,8 +1,8 @@
-"""A local page on which targets are negotiated before any data are read.
+"""A local page on which targets are agreed before any data are read.
 
-Starlette and uvicorn serve it. They are small, pure Python and what larger frameworks for pages are
-built on; the page itself is plain HTML, so that it works offline, its fields keep the focus while
-numbers change, and a screen reader finds what HTML means.
+Starlette and uvicorn serve it. Both are small and pure Python, and larger web frameworks are built
+on them. The page itself is plain HTML. So it works offline, its fields keep the focus while numbers
+change, and screen readers can read it.
 """
 
 from fitplug_explore.server import explore

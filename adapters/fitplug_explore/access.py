@@ -89,7 +89,7 @@ class AccessControl:
         if host not in self._hosts:
             return PlainTextResponse("Unknown host. Open the URL that fitplug printed.", 403)
         if scope["method"] not in ("GET", "HEAD") and headers.get("origin") != f"http://{host}":
-            return PlainTextResponse("Another site sent this. Use the page of fitplug.", 403)
+            return PlainTextResponse("The request is from another site. Use fitplug's page.", 403)
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if scope["path"] == "/" and given:
             if not self._matches(given[0]):
@@ -111,5 +111,5 @@ class AccessControl:
 
     def _refuse(self) -> Response:
         return PlainTextResponse(
-            "This page needs its token. Open the whole URL that fitplug explore printed.", 403
+            "The token is missing or wrong. Open the whole URL that fitplug explore printed.", 403
         )

@@ -109,7 +109,7 @@ class Designer:
             except (EOFError, OSError):  # the process was killed, perhaps for its memory
                 self.close()
                 self._start()
-                text = "The design was killed. Free some memory and change a target."
+                text = "The design process was killed. Free some memory and change a target."
                 messages.put_nowait({"error": text})
 
     def _remember(self, targets: tuple[Target, ...], message: Message) -> None:

@@ -41,8 +41,8 @@ def explore(
     """Serve the page of a session until Ctrl-C is pressed.
 
     Args:
-        session: What the page is about.
-        port: The port on 127.0.0.1; 0 for a free one.
+        session: The content of the page.
+        port: The port on 127.0.0.1; 0 for a free port.
         announce: A function that is called with the URL once the page can be loaded.
         opens_browser: Whether to open the page in the browser as well.
 
@@ -94,7 +94,7 @@ def build_application(session: Session, designer: Designer, *, token: str, port:
     """Build the application that serves a session.
 
     Args:
-        session: What the page is about.
+        session: The content of the page.
         designer: Designs the session's plans.
         token: The secret that a browser must know.
         port: The port it is served on, which the Host and Origin of a request must name.

@@ -42,7 +42,7 @@ class Target:
     """The target of a group of queries.
 
     Attributes:
-        kind: What `value` limits; "factor" multiplies every std of a group with many targets.
+        kind: What `value` limits. With "factor", `value` multiplies every target std of the group.
         value: The number.
         confidence: The confidence of a margin of error; None for the other kinds.
         simultaneous: Whether all margins of error of the group hold together.
@@ -61,7 +61,7 @@ class Group:
     Attributes:
         name: Its name.
         queries: The number of its queries.
-        quantity: What its answers are numbers of: "rows", or "sum of" a measure.
+        quantity: What its answers count: "rows", or the sum of a measure, such as "sum of INCOME".
         described: The spec's target, as people write it.
         target: The spec's target.
     """
@@ -95,7 +95,7 @@ class GroupOutcome:
     Attributes:
         allowed_std: The largest std that the targets allow.
         achieved: The standard deviations of the answers, as people read them.
-        std_ratio: The largest ratio of a std to its target's.
+        std_ratio: The largest ratio of an answer's std to its target.
         binding: The number of answers that are exactly at their target.
         price: The share of rho that its targets cost; None if the plan has no prices.
         saves: An upper estimate of the share of rho saved if each std is 10% larger, or None.
@@ -140,17 +140,18 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class Session:
-    """What one page is about, and the functions that do its work.
+    """The content of one page, and the functions that do its work.
 
     Attributes:
         name: The name of the spec file.
-        suggested: An unused file name for a new spec.
+        suggested: A file name for a new spec that is not used yet.
         unit: The unit of privacy, in words.
         delta: The delta at which epsilon is given, as people write it.
-        spend: The rho that the spec spends whatever the targets; None if the targets decide.
+        spend: The rho that the spec spends, whatever the targets are; None if the targets decide.
         max_rho: The largest rho that the targets may cost, or None.
         groups: The groups of queries.
-        read_budget: Reads the ledger's budget; a sentence if there is none to compare with.
+        read_budget: Reads the ledger's budget, or returns a sentence that explains why there is
+            none.
         design: Designs a plan. It is pickled and runs in a process of its own.
         write: Writes a spec with new targets to a named file, and returns the names of the new
             files. It raises AlreadyExists unless the last argument allows it to replace files.

@@ -1,7 +1,7 @@
-"""Releases in the formats of other tools: SDMX, data packages, xarray and mbi, and plans as one of
-the algorithms of OpenDP's contingency tables.
+"""Exports of releases to SDMX, data packages, xarray and mbi.
 
-All of it is post-processing of public numbers, and costs no privacy.
+These exports are post-processing of public numbers, and cost no privacy. `FitnessForUse` makes a
+plan an algorithm for contingency tables in OpenDP.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import OpenDP, of whose algorithms it is one, when `FitnessForUse` is asked for."""
+    """Import `FitnessForUse`, which needs OpenDP, only when it is used."""
     if name == "FitnessForUse":
         from fitplug_export.contingency_tables import FitnessForUse
 

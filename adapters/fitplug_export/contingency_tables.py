@@ -53,7 +53,7 @@ class ReleasedMarginals(Marginals):  # type: ignore[misc]
 
 @dataclass(kw_only=True, frozen=True)
 class FitnessForUse(Algorithm):  # type: ignore[misc]
-    """The noise of a plan for `contingency_table(keys=..., algorithm=...)` of OpenDP's Context.
+    """An algorithm for OpenDP's `contingency_table(keys=..., algorithm=...)`: the noise of a plan.
 
         algorithm = fpe.FitnessForUse(plan=plan)
         query = context.query(rho=plan.rho).select(plan.workload.attributes)
@@ -66,14 +66,14 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
 
     Args:
         plan: A plan for `fp.AddRemove(records=k)`, with the same k as the context's privacy unit.
-            Its attributes are integers and categories with `other`, which takes null, and its
-            queries count all rows.
+            Each attribute must be integers or categories, with `other`, whose cell takes null and
+            all other values. The queries must count all rows.
         estimator: A function that fits the model, like `mbi.estimation.mirror_descent`, from the
             domain and the measurements, with the keywords `known_total` and `potentials`.
 
     Raises:
         WorkloadError: mbi has no model for the plan's measurements; the message says why.
-        ValueError: `oneway` asks for other marginals of each column.
+        ValueError: `oneway` is given, but the plan already defines the noise of every table.
     """
 
     plan: Plan
@@ -103,7 +103,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
 
     @property
     def needs_model(self) -> bool:
-        """Whether OpenDP fits a model to choose what to measure. No: the plan has chosen it."""
+        """Whether OpenDP must fit a model to choose what to measure. False: the plan decides."""
         return False
 
     @property

@@ -51,13 +51,13 @@ def write_data_package(
 ) -> None:
     """Write a Frictionless data package: a CSV for each group, and datapackage.json.
 
-    The descriptor says what each column is, its type and its quantity, and which rows the
-    numbers are about. It names no licence; add the publisher's.
+    The file datapackage.json describes each column, with its type and quantity, and which rows were
+    counted. It names no licence; add the publisher's.
 
     Args:
         release: The release.
         folder: The folder, which must be new or empty.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals of groups whose target has no confidence.
 
     Raises:
         InputError: The folder is not empty.

@@ -25,10 +25,10 @@ def to_xarray(
 ) -> Grid:
     """Make an xarray Dataset of a group, with a dimension for each of its attributes.
 
-    The coordinates are the labels that tables show, such as "18..64" for a range. The variables
-    are estimate, variance, std, moe, lower and upper, with their `units`, and protected, which
-    is false for exact numbers that the unit of privacy makes public. The attributes are the
-    metadata of `Release.to_arrow`, such as rho, the unit of privacy and the confidence.
+    The coordinates are the labels that tables show, such as "18..64" for a range. The variables are
+    estimate, variance, std, moe, lower and upper, with their `units`, and protected, which is false
+    for exact numbers that the unit of privacy makes public. The dataset's `attrs` are the metadata
+    of `Release.to_arrow`, such as rho, the unit of privacy and the confidence.
 
     Args:
         release: The release.

@@ -36,9 +36,9 @@ class MbiMeasurements(NamedTuple):
 
     Attributes:
         domain: The attributes that queries use, with the labels of their cells.
-        measurements: A measurement for each block of the strategy. The noise of each entry has the
-            standard deviation one, and all of it is independent.
-        total: The number of rows, which mbi takes as `known_total`.
+        measurements: A measurement for each block of the strategy. The noise of all entries is
+            independent and has the standard deviation one.
+        total: The number of rows. Pass it to mbi as `known_total`.
     """
 
     domain: mbi.Domain
@@ -95,7 +95,8 @@ def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
     """Make measurements for mbi (private-pgm), which draws synthetic rows from a model.
 
     The measurements are the noisy answers of the strategy, whose noise is independent. So mbi's
-    loss is the Gaussian likelihood of this release. See the page "Draw synthetic data" of the docs.
+    loss is the Gaussian likelihood of this release. See the page "Draw synthetic data" in the
+    documentation.
 
     Args:
         release: The release.

@@ -34,10 +34,10 @@ def write_sdmx(
         agency: The identifier of the agency that maintains the structures, such as "ISTAT".
         version: The version of the structures. Structures of one agency that differ need
             different versions, or groups with different names.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals of groups whose target has no confidence.
         dimensions: {attribute: dimension}, such as {"MONTH": "TIME_PERIOD", "STATE": "REF_AREA"},
             for dimensions with another name. TIME_PERIOD needs a `fitplug.Dates` attribute without
-            `other`, asked for by "identity".
+            `other`, queried by "identity".
         codes: {attribute: {label: code}}: your own codes for labels that tables show.
         dataflows: {group: dataflow}, such as {"pyramid": "ESTAT:DF_AGE(1.0.0)"}, for groups whose
             structure is maintained elsewhere. Their files have no dimension QUERY_GROUP, and

@@ -1,4 +1,4 @@
-"""Counting in databases, by Ibis: the database groups the rows, and only counts leave it."""
+"""Counting in databases with Ibis: the database groups the rows, and only counts leave it."""
 
 from fitplug_ibis.counting import count
 

@@ -46,8 +46,8 @@ _MOST_SUM = 2.0**60
 _LONGEST_UNION = 100
 
 _FAILED = (
-    "the database did not count the table. Nothing was counted. Its own log shows why, as a "
-    "message here could reveal values."
+    "the database did not count the table. Nothing was counted. See the database's own log "
+    "for the reason, because a message here could reveal values."
 )
 
 
@@ -76,8 +76,8 @@ def count(
     """Count the tables that a plan needs, exactly, in a database; see `fitplug.count`.
 
     Raises:
-        InputError: A client, a key or an option of files is given.
-        DataError: The database fails, or a column is missing or of a type that is not read.
+        InputError: A client, a key, or an option that is only for files is given.
+        DataError: The database fails, or a column is missing or has a type that cannot be read.
     """
     source = read_source(source)
     _check_options(source, client=client, person_key=person_key)

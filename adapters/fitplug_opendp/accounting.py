@@ -14,10 +14,11 @@ from fitplug.workload import AddRemove
 def dp_event(plan: Plan) -> Any:
     """Make the dp_accounting.GaussianDpEvent of a plan.
 
-    All answers together are one event. The RDP and PLD accountants take it, where neighbours differ
-    by one person added or removed, in the plan's unit of privacy. Its noise multiplier is sigma
-    over the sensitivity, rounded down. The event describes continuous noise in place of the
-    discrete noise; the PLD accountant gives the curve that `Plan.epsilon` proves for both.
+    All answers together are one event. The RDP and PLD accountants accept it. There, neighbours
+    differ by one person added or removed, in the plan's unit of privacy. The event's noise
+    multiplier is sigma over the sensitivity, rounded down. The event describes continuous noise in
+    place of the discrete noise; the PLD accountant gives the curve that `Plan.epsilon` proves for
+    both.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -26,7 +27,7 @@ def dp_event(plan: Plan) -> Any:
         The event.
 
     Raises:
-        BudgetError: In the plan's unit of privacy, a row is replaced.
+        BudgetError: The plan's unit of privacy replaces a row.
         ImportError: dp_accounting is not installed.
     """
     if not isinstance(plan.unit, AddRemove):

@@ -17,12 +17,12 @@ _NAME = "fitness_for_use"
 def register() -> None:
     """Register plans in OpenDP's Context API, as `context.query(rho=...).fitness_for_use(plan)`.
 
-    The noise has the plan's covariance, scaled so that it spends the query's loss. When the call
-    gives `scale=`, the noise has that scale instead.
+    The noise has the plan's covariance, scaled so that it spends the query's privacy loss. If the
+    call gives `scale=`, the noise has that scale instead.
 
-    It works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on `fitplug.Tables`
-    with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has no contexts on
-    pandas frames: give `polars.from_pandas(frame).lazy()`, or the tables that
+    This works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on
+    `fitplug.Tables` with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has
+    no contexts on pandas frames: give `polars.from_pandas(frame).lazy()`, or the tables that
     `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. A second call of
     `register` does nothing.
 
@@ -55,11 +55,11 @@ def _fit_frame_query(query: Any, plan: Plan, scale: float | None = None) -> Any:
 
 
 def as_query(query: Any) -> Any:
-    """Turn a query on a LazyFrame into one on which any registered constructor can be called.
+    """Turn a query on a LazyFrame into a query on which any registered constructor can be called.
 
-    A context on a LazyFrame gives queries that have only the methods of Polars and, after
-    `register`, `fitness_for_use`. Steps that OpenDP finds stable (filter, with_columns,
-    truncate_per_group) may come before.
+    In a context on a LazyFrame, queries have only the methods of Polars and, after `register`,
+    `fitness_for_use`. Steps that OpenDP finds stable (filter, with_columns, truncate_per_group) may
+    come before this call.
 
     Args:
         query: A query from `Context.query`.
@@ -80,10 +80,10 @@ def as_query(query: Any) -> Any:
 
 
 def preflight(context: Any, measurement: Any) -> None:
-    """Raise an error if the context would refuse this measurement, without a query.
+    """Raise an error if the context would refuse this measurement. No query is made.
 
-    A refused query exhausts a privacy filter for good, and the rest of its budget is lost. So check
-    first.
+    A refused query exhausts a privacy filter for good: the rest of its budget is lost. So check
+    before the query.
 
     Args:
         context: An `opendp.context.Context`.

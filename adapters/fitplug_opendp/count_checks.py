@@ -114,8 +114,8 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
     """Raise TablesError unless tables have the numbers of rows outside these attributes."""
     if tables.unit is not None:
         raise TablesError(
-            "the plan's coverage also counts rows outside the domain, but person limits only the "
-            "rows in the tables. Count without person, or design without coverage."
+            "the plan's coverage also counts rows outside the domain, but person= limits only the "
+            "rows in the tables. Count without person=, or design without coverage."
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
@@ -185,7 +185,7 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
             raise TablesError(
                 f"the unit of privacy ({unit.unit}) allows at most one row per person in each "
                 f"cell, but a person may have several rows in the cell of {name!r} for all "
-                "other values. Count with person=..., which limits these too, or remove "
+                "other values. Count with person=..., which limits these rows, or remove "
                 f"`other` from {name!r}."
             )
 
@@ -204,7 +204,7 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
             "the count limited the rows per person. Its choice of rows may depend on values that "
-            f"the unit of privacy ({plain}) does not make public. Count again without person."
+            f"the unit of privacy ({plain}) does not make public. Count again without person=."
         )
     if enforced is None or enforced.records == 1:
         return
@@ -251,5 +251,5 @@ def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
     if is_enforced and limited != "enforced":
         raise TablesError(
             "the release needs counts with a limit on the rows per person, but these counts "
-            "had no limit. Count again with 'person'."
+            "had no limit. Count again with person=."
         )

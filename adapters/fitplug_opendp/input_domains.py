@@ -133,13 +133,13 @@ class TablesDescriptor:
 def tables_domain(plan: Plan, *more: Plan) -> Any:
     """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
 
-    Its metric is symmetric_distance(), where d_in is the number of rows added to or removed from
-    the histogram whose marginals the tables are. With measures, the tables hold shares of rows, and
-    d_in still counts whole rows. For plans of `fp.ReplaceOne()` it is change_one_distance(), where
-    d_in is the number of rows of this histogram that are replaced by others. Tables whose shares do
-    not add up to whole rows may be refused. Adding or removing a row does not make them whole, so
-    all neighbours of such tables may be refused, too. OpenDP's feature "honest-but-curious" must be
-    switched on first.
+    The metric is symmetric_distance(). Then d_in is the number of rows added to or removed from the
+    histogram of which the tables are marginals. With measures, the tables hold shares of rows, and
+    d_in still counts whole rows. For plans of `fp.ReplaceOne()` the metric is
+    change_one_distance(). Then d_in is the number of rows of this histogram that are replaced by
+    others. Tables whose shares do not add up to whole rows may be refused. Adding or removing a row
+    does not make them whole, so all neighbours of such tables may be refused, too. OpenDP's feature
+    "honest-but-curious" must be enabled first.
 
     Args:
         plan: The plan, from `fitplug.design`.

@@ -156,12 +156,12 @@ _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
 
-    A row is left out of every table if its value of an attribute is null or outside the domain, and
-    the attribute has no cell for other values. Adding or removing one row changes the tables by at
-    most one row (with measures, by the shares of one row), and the map states this bound. With
-    Bounds, the map uses the least product of per_group and num_groups of Bounds by the same
-    columns. If a frame cannot be computed, the error does not explain why, so read and check the
-    data first.
+    A row is left out of every table if its value of any attribute is null or outside the domain,
+    and that attribute has no cell for other values. Adding or removing one row changes the tables
+    by at most one row (with measures, by the shares of one row), and the map states this bound. If
+    the metric has Bounds, the map uses the smallest product of per_group and num_groups over the
+    Bounds by the same columns. If a frame cannot be computed, the error does not explain why, so
+    read and check the data first.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first.
 
@@ -222,7 +222,7 @@ def then_tables(plan: Plan) -> Any:
         plan: The plan, from `fitplug.design`.
 
     Returns:
-        An object for the right side of `>>`, after a transformation or a space.
+        An object to put on the right side of `>>`, after a transformation or a space.
     """
     import_opendp()
     return make_partial_constructor(

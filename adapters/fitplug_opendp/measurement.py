@@ -37,17 +37,18 @@ def make_fitness_for_use(
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
       then_count_by_categories gives such counts if it has no cell for null, or the attribute has
-      one too. Plans with measures are refused here, as such a vector holds no sums;
+      one too. Plans with measures are refused here, because such a vector holds no sums;
     * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance() or, for a plan of
       `fp.ReplaceOne()`, change_one_distance();
-    * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts it.
+    * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts
+      the frame.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors as
     NumPy arrays. If a Python list has a number that does not fit, OpenDP's own error quotes the
     number.
 
     Args:
-        input_domain: One of these domains.
+        input_domain: A domain from the list above.
         input_metric: A metric in which d_in counts rows added or removed, or replaced.
         plan: The plan, from `fitplug.design`.
         scale: The factor on every standard deviation; it must be positive.
@@ -62,9 +63,9 @@ def make_fitness_for_use(
             coverage.
         BudgetError: The scale is not positive and finite, or OpenDP has no distance for the plan's
             unit of privacy.
-        PlanError: A claim of the plan does not hold, or its answers cost more than it claims.
-        SamplerError: OpenDP's sampler fails its test. A process runs the test once for
-            standard deviations of similar size.
+        PlanError: The plan fails its verification, or its answers cost more than it claims.
+        SamplerError: OpenDP's sampler fails its test. Each process runs this test once for standard
+            deviations of similar size.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")
@@ -130,7 +131,7 @@ def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:
-        An object for the right side of `>>`, after a transformation or a space.
+        An object to put on the right side of `>>`, after a transformation or a space.
     """
     import_opendp()
     return make_partial_constructor(

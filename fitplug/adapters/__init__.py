@@ -1,7 +1,7 @@
-"""Adapters: what `fitplug` does with other libraries, by functions that it finds when called.
+"""Adapters: functions of `fitplug` that need other libraries, such as Dask, OpenDP or Ibis.
 
-The core imports no adapter. An adapter names its functions as entry points of the group
-`fitplug.adapters`, and takes what the functions here give it.
+The core imports no adapter. An adapter registers its functions as entry points of the group
+`fitplug.adapters`. The functions here find them when called, and pass their arguments on.
 """
 
 from fitplug.adapters.counting import count, preview

@@ -26,20 +26,21 @@ def count(
     unit: Unit | None = None,
     progress: Progress = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, from files, lakes, frames or databases.
+    """Count exactly the tables that a plan needs, from files, data frames or databases.
 
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
 
-    A row is not counted in any table if a value is null or outside the domain, in an attribute of
-    any of the tables: all tables must count the same rows.
+    All tables count the same rows. A row is left out of every table if its value of any counted
+    attribute is null or outside the domain, and the attribute has no cell for other values.
 
-    Tables with a measure count shares of rows: the shares of each row are divided between the two
-    bounds of the measure, according to its value. Columns of measures hold integers, floats or
-    decimals, or the text of CSV files; null, NaN and text that spells no number are not values.
+    Tables with a measure count shares of rows: each row's shares are divided between the measure's
+    two bounds, according to the row's value. Columns of measures hold integers, floats or decimals,
+    or the text of CSV files; null, NaN and text that is not a number are outside the domain.
 
-    An Ibis table, or a `DatabaseTable`, is counted by its database in one statement. The database
-    chooses the rows of each person at random, so two counts may choose different rows.
+    An Ibis table, or a `DatabaseTable`, is counted by its database in one statement. If the rows
+    per person are limited, the database chooses each person's rows at random, so two counts may
+    keep different rows.
 
     If workers are lost, their rows are counted again, and no row counts twice. Where workers are
     lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals a
@@ -51,18 +52,18 @@ def count(
         client: A dask.distributed Client; None counts on threads of this process. Workers must see
             the files under the same paths and run the same code as this process, which fitplug
             checks. A CSV file is one task, however large; in other files, each row group or record
-            batch may be one.
+            batch may be a task.
         person_key: The secret key of the hash that chooses the rows of each person, at least 16
             bytes. By default it is drawn at random. The same key always keeps the same rows,
-            independently of the files, their order and the workers.
-        unit: The unit of privacy to enforce, if the source names `person`; leave it out for a
-            plan, which has its own. At most `records` rows of each person are counted. With
-            `distinct`, at most one in each cell over all counted attributes; with `once_per`, at
-            most one in each cell of that attribute. With `ReplaceOne` (without `within`), one row.
-            The returned tables record this limit as `unit`.
-        progress: True shows a percentage on stderr; a callable receives (rows counted, rows in all)
-            in this process when tasks end. Those numbers are exact, so show their ratio
-            only; for files that do not state their number of rows, it is guessed from their size.
+            whatever the files, their order and the workers.
+        unit: The unit of privacy to enforce, if the source names `person`; leave it out for a Plan,
+            which has its own unit. At most `records` rows of each person are counted. With
+            `distinct`, at most one row of a person in each cell over all counted attributes; with
+            `once_per`, at most one in each cell of that attribute. With `ReplaceOne` (without
+            `within`), one row of each person. The returned tables record this limit as `unit`.
+        progress: True shows a percentage on stderr; a callable receives (rows counted, all rows) in
+            this process when tasks end. These numbers may be exact, so show their ratio only. For
+            files that do not record their number of rows, the number is estimated from their size.
 
     Returns:
         Tables of int64 arrays, one for each attribute set, with axes in the domain's order.
@@ -118,7 +119,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
     source = read_source(source)
     if is_in_database(source):
         raise InputError(
-            "a database counts these rows, so there are no files to preview. Call count."
+            "these rows are in a database, so there are no files to preview. Call fitplug.count."
         )
     said: Preview = call_adapter("preview", source, plan, client=client)
     return said

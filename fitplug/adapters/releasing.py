@@ -46,20 +46,20 @@ def release(
     any noise is drawn. OpenDP draws the noise, after a test of its sampler. A refused call charges
     and draws nothing.
 
-    **In memory** (no folder), the answers are lost with the process. If the process was killed
-    before the noise was drawn, repeat the call with the same key, at no further cost. Afterwards
-    the key is refused.
+    **In memory** (no folder), the answers are lost when the process ends. If the process was killed
+    before the noise was drawn, repeat the call with the same key, at no further cost. Once the
+    noise is drawn, the key is refused.
 
-    **Into a folder**, the release happens exactly once. With a ledger, the same call finishes a
-    run that was killed, or finds the finished folder, at no further cost. The folder is what
-    `fitplug run` writes: tables, answers, the plan, and a review.
+    **Into a folder**, the release happens exactly once. With a ledger, repeating the call finishes
+    a release that was interrupted, or returns the finished release, at no further cost. The folder
+    holds what `fitplug run` writes: tables, answers, the plan, and a review.
 
     **From a source**, or with `client`, the release is made in parts of about a million answers, on
-    threads or a cluster. If a part is drawn twice, the copy that is written first counts. A
-    repeated run draws only the missing parts. It counts again, and is refused if the data have
-    changed, because answers from two data sets would cost more than was charged. A secret in
-    `key_file` makes repeated runs possible until the release is published. Exact counts of more
-    than 2^24 cells stay next to the folder until then, encrypted.
+    threads or a cluster. If two workers draw the same part, only the copy that is written first is
+    used. A repeated call counts the rows again and draws only the missing parts. It is refused if
+    the data have changed, because answers from two data sets would cost more than was charged.
+    Until the release is published, the secret in `key_file` allows repeated calls, and exact counts
+    of more than 2^24 cells stay next to the folder, encrypted.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -67,33 +67,33 @@ def release(
             counted first.
         folder: The release folder: a path, which the client and all workers share, or a URL of a
             store. None for a release in memory.
-        ledger: The ledger that is charged rho, once, before any noise is drawn. With the charge it
-            records the plan's cost in each cell.
+        ledger: The ledger to charge. It is charged the plan's rho once, before any noise is drawn,
+            and records the plan's cost in each cell.
         key: The name of the release in the ledger. Without a key, each call in memory is a new
-            release, and the plan, its cost and the folder identify a release into a folder.
+            release, and a release into a folder is identified by its plan, its cost and its folder.
         client: A dask.distributed Client that counts, draws and writes; None for this process.
         covered_by: The key or the number of an earlier charge. Nothing is charged if, in every
-            cell, the costs together stay within that charge; see `Ledger.charge_covered`. Both
-            releases must use the same rows: if rows were limited per person, weighted or filtered,
-            they must use the same tables.
+            cell, the cost of this release and the costs already under that charge together stay
+            within the charge; see `Ledger.charge_covered`. Both releases must use the same rows: if
+            rows were limited per person, weighted or filtered, both must use the same tables.
         what: The text to record in the ledger with the charge; see `Ledger.charge`.
         again: For a release into a folder, without a key: whether to draw again a plan that was
             already released.
-        replace: Whether an earlier release in the folder is kept next to it under another name. It
-            needs a ledger, because nothing else counts the draws. Otherwise a folder that holds a
+        replace: Whether an earlier release in the folder is renamed and kept next to the new one.
+            This needs a ledger, which counts the draws. Without `replace`, a folder that holds a
             release is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
-            target names none.
-        display: True for display tables in the folder, of consistent nonnegative numbers. Or the
-            known totals that they must match, as for `Release.integers`.
-        about: What only the publisher knows, for the folder's review.
+            target has no confidence.
+        display: True to add display tables to the folder: consistent nonnegative numbers. Or the
+            known totals that these tables must match, as for `Release.integers`.
+        about: Facts that only the publisher knows, for the review in the folder.
         key_file: For a release in parts, the file of its secret. It is created if missing, and
             removed when the release is published. It must not lie next to the folder. By default it
             is in the account of this user, so only this user can finish the release, on this
             machine.
         folder_options: Options to reach the store of the folder's URL, such as credentials.
-        progress: True shows a percentage on stderr; a callable receives (done, all) of each step.
-            These numbers may be exact counts of rows, so show their ratio only.
+        progress: True shows a percentage on stderr; a callable receives, for each step, the amounts
+            (done, total). These numbers may be exact counts of rows, so show their ratio only.
 
     Returns:
         The release, with the noisy answers and the charge. A release in parts reads its answers
@@ -106,13 +106,13 @@ def release(
         KeyTaken: The key belongs to another plan or charge, to a release in memory that was
             drawn, or to a release of other rows.
         OverBudget: The ledger has less left than the release costs.
-        InputError: The folder is taken, or another argument is wrong. TablesError, BudgetError
-            and the errors of `count` are InputErrors, too.
-        LedgerError: The ledger cannot be read or written, or it does not know the earlier charge.
-        SamplerError: OpenDP's sampler fails its test. From a
-            worker of a cluster, it is a FitplugError with the same message.
-        FitplugError: Workers fail, or the folder cannot be written after the charge. The same call
-            then finishes the release.
+        InputError: The folder holds something else, or another argument is wrong. TablesError,
+            BudgetError and the errors of `count` are InputErrors, too.
+        LedgerError: The ledger cannot be read or written, or has no such earlier charge.
+        SamplerError: OpenDP's sampler fails its test. If it fails on a worker of a cluster, a
+            FitplugError with the same message is raised.
+        FitplugError: Workers fail, or the folder cannot be written after the charge. Repeating the
+            call then finishes the release.
     """
     check_type("plan", plan, Plan, "fitplug.release(plan, data, folder)")
     if ledger is not None:

@@ -28,7 +28,7 @@ class Series(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The absolute path of its folder."""
+        """The absolute path of the series' folder."""
 
     @property
     def plan(self) -> Plan:
@@ -40,7 +40,7 @@ class Series(Protocol):
 
     @property
     def key_file(self) -> Path | None:
-        """The file of the key of the sealed counts; None for a series that can only be read."""
+        """The key file of the encrypted counts; None for a series that can only be read."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -48,10 +48,10 @@ class Series(Protocol):
 
     @property
     def tables(self) -> tuple[AttributeSet, ...]:
-        """The attribute sets to count by `fp.count(source, (plan.domain, series.tables))`."""
+        """The attribute sets to count with `fp.count(source, (plan.domain, series.tables))`."""
 
     def read(self) -> PartialRelease:
-        """Read what is released so far.
+        """Read what has been released so far.
 
         Raises:
             InputError: A file is damaged or was edited.
@@ -64,7 +64,8 @@ class Series(Protocol):
         """Draw the noise of a period, once, and write its folder.
 
         For a period that was drawn before, this returns what was released and does not read the
-        data. It continues an earlier call that was stopped, with the counts that were sealed then.
+        data. If an earlier call was interrupted, this call continues it with the counts that were
+        stored then.
 
         Args:
             period: The period: a value of the attribute, or its text.
@@ -76,9 +77,9 @@ class Series(Protocol):
             What is released so far, with this period.
 
         Raises:
-            InputError: There is no such period, an earlier one is not drawn yet, the series is
+            InputError: There is no such period, an earlier period is not drawn yet, the series is
                 closed, the counts are needed and not given, or a file is damaged.
-            FitplugError: As for `fitplug.release`. The same call then finishes the period.
+            FitplugError: As for `fitplug.release`. Repeating the call then finishes the period.
         """
 
     def close(self) -> None:
@@ -126,11 +127,12 @@ def begin_series(
         key: The name of the series in the ledger.
         periods: The attribute whose cells are the periods; None if the plan has only one.
         what: The text to record in the ledger with the charge.
-        confidence: The confidence of the tables' intervals for groups whose target names none.
-        display: Whether each period gets display tables too, which leave the numbers of earlier
-            display tables unchanged.
+        confidence: The confidence of the tables' intervals for groups whose target has no
+            confidence.
+        display: Whether each period gets display tables too. They do not change the numbers in
+            earlier display tables.
         key_file: The file for the key of the exact counts, which are kept encrypted next to the
-            folder. Name a new file in another place. If left out, it is a file in your account,
+            folder. Name a new file in another place. By default it is a file in your account,
             `Series.key_file`. Back it up separately from the counts: without it, no later period
             can be released. It is removed after the last period.
 
@@ -145,7 +147,7 @@ def begin_series(
         KeyTaken: The key belongs to another release.
         LedgerError: The ledger cannot be read or written.
         WorkloadError: A table cannot be written, or display tables cannot be made.
-        PlanError: A claim of the plan does not hold, or its answers cost more than the charge.
+        PlanError: The plan fails its verification, or its answers cost more than the charge.
         SamplerError: OpenDP's sampler fails its test.
         FitplugError: A file cannot be written.
     """
@@ -177,9 +179,9 @@ def open_series(
     Args:
         folder: The folder of the series.
         ledger: The ledger that the series was charged to. Without a ledger, the series can be read
-            but not continued, and fitplug compares it with no ledger.
-        key_file: The file of the key, if `begin_series` was given one or the file has been moved.
-            It is needed to draw a period.
+            but not continued, and fitplug does not check its charge.
+        key_file: The key file, if you gave one to `begin_series` or moved it. Drawing a period
+            needs it.
 
     Returns:
         The series.

@@ -69,7 +69,7 @@ def suggest_column(name: str, given: Iterable[str]) -> str:
     for other in given:
         if _keep_letters(other) == _keep_letters(name):
             return f"Did you mean {other!r}?"
-    return "Check the spelling, in the domain too."
+    return "Check the spelling here and in the domain."
 
 
 def _keep_letters(name: str) -> str:

@@ -97,7 +97,8 @@ def sum_out(domain: Domain, axes: AttributeSet, counts: Counts, names: Attribute
         return sums
     if (sums % shares).any():
         raise TablesError(
-            f"table {axes} does not consist of whole rows, of {shares} shares each. Count again."
+            f"the counts of table {axes} do not add up to whole rows (each row is {shares} "
+            "shares). Count again."
         )
     return np.asarray(sums // shares)
 

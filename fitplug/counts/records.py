@@ -209,8 +209,8 @@ def check_weight(
         )
     if weight in filters:
         raise DomainError(
-            f"where cannot use {weight!r}, the weight column: one person more or less would change "
-            "whether the whole row counts. Leave it out of where."
+            f"where cannot use {weight!r}, the weight column: adding or removing one person could "
+            "change whether the whole row counts. Leave it out of where."
         )
     if person:
         named = person[0] if len(person) == 1 else [*person]

@@ -68,8 +68,8 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "the plan's coverage also counts rows outside the domain, but person limits only the "
-            "rows in the tables. Leave out person, or design without coverage."
+            "the plan's coverage also counts rows outside the domain, but person= limits only the "
+            "rows in the tables. Leave out person=, or design without coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
@@ -105,9 +105,9 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
         # Replacing one row of a person may make the count keep another row, with other values of
         # these attributes, and a release has the numbers of kept rows per value without noise.
         raise BudgetError(
-            f"counting with person does not fit the unit of privacy ({unit}), because all values "
-            "of a person's rows decide which of them are counted. Count without person, or design "
-            "the plan for fp.ReplaceOne()."
+            f"counting with person= does not fit the unit of privacy ({unit}), because which of a "
+            "person's rows are counted depends on all their values. Count without person=, or "
+            "design the plan for fp.ReplaceOne()."
         )
     return None if unit is None else get_limit(unit)
 
@@ -127,12 +127,12 @@ def _find_limit(
             person, or no count can enforce the unit.
     """
     if planned is not None and unit not in (None, planned):
-        raise BudgetError(f"the plan has another unit of privacy ({planned}). Leave out unit.")
+        raise BudgetError(f"the plan has a different unit of privacy ({planned}). Leave out unit.")
     if person is None:
         if unit is not None:
             raise BudgetError(
-                "unit limits the rows per person, so fitplug must know the persons. Name their "
-                'column: fp.Source(..., person="...").'
+                "unit= limits the rows per person, so fitplug must know which rows belong to the "
+                'same person. Name the column of persons: fp.Source(..., person="...").'
             )
         return None
     chosen = unit if planned is None else planned

@@ -19,7 +19,7 @@ from fitplug.files import redact_url
 
 @dataclass(frozen=True, repr=False)
 class DeltaTable:
-    """A Delta table; its log lists the files and rows in it.
+    """A Delta table, whose log lists its files and rows.
 
         fp.count(fp.DeltaTable("lake/people", version=12), plan)
 
@@ -42,7 +42,7 @@ class DeltaTable:
 
 @dataclass(frozen=True, repr=False)
 class IcebergTable:
-    """An Iceberg table; its manifests list the files and rows in it.
+    """An Iceberg table, whose manifests list its files and rows.
 
         fp.count(fp.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
 
@@ -120,17 +120,17 @@ class Source:
         weight: A column of integers, the number of people that each row stands for. Null and
             numbers below 0 count as 0, and numbers above 2^40 as 2^40, because no value of a row
             may cause an error. One more person adds 1 to one row, so rho is the same as for single
-            rows. Do not use a survey's sampling weights. Not together with `person`.
-        person: The column that identifies persons, or the columns that do so together, such as
-            `["household", "line"]`. No more rows of each person are counted than the unit of
-            privacy allows; a keyed hash chooses them. Rows that lack the identifier, or a part of
+            rows. Do not use a survey's sampling weights. It cannot be combined with `person`.
+        person: The column that identifies persons, or the columns that together identify them, such
+            as `["household", "line"]`. No more rows of each person are counted than the unit of
+            privacy allows; a keyed hash chooses which. Rows that lack the identifier, or a part of
             it, are left out.
         zone: The time zone, such as "Europe/Berlin", that decides the day of times with a zone. It
             applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
             text counts on the day that it shows, and columns of times with a zone are refused.
         missing: {column: value}: for files without the column, the value of all of their rows;
             None is null. Files that lack any other column are refused.
-        columns: {attribute: column}: the columns of attributes that have another name in the data.
+        columns: {attribute: column}: for each attribute with another name in the data, its column.
         storage_options: Options to reach the stores of URLs, such as credentials. They are
             sent to the workers, and never appear in a repr, message or task name.
 
@@ -171,7 +171,7 @@ class Source:
         for name, column in (self.columns or {}).items():
             if not isinstance(column, str) or not column:
                 raise DomainError(
-                    f"columns gives {name!r} the column {column!r}, which is not a name"
+                    f"columns maps {name!r} to {column!r}, which is not the name of a column"
                 )
             if column in list_person_columns(self):
                 raise DomainError(
@@ -262,7 +262,7 @@ def _is_zone(name: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Preview:
-    """The files and the effort of a count, from `fitplug.preview`.
+    """What a count would read and need, from `fitplug.preview`.
 
         fp.preview("people/", plan).tasks
 
@@ -273,14 +273,14 @@ class Preview:
             state it (CSV, Arrow streams).
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that will run the tasks.
-        cells: The number of cells of all tables that are counted jointly.
+        cells: The number of cells of all joint tables that the count fills.
         memory: Approximately the largest memory of one process, in bytes.
         left_out: How many more files lie in folders whose rows do not pass the filters.
         rows_are: A sentence that says how rows are counted.
         without_checksums: How many Parquet files have pages without checksums; up to 100 files
             are inspected. Damage in such pages may go unnoticed.
         counts: The columns whose names and types suggest that they hold the number of people that
-            a row stands for; none if rows are weighted.
+            a row stands for; empty if rows are weighted.
     """
 
     files: int

@@ -44,14 +44,14 @@ class Tables(Mapping[AttributeSet, Counts]):
             measures' `shares`.
         unit: The unit of privacy that the count enforced by limiting the rows per person.
             `distinct` refers to cells over all attributes of these tables, and `once_per` to all
-            cells of its attribute, including `other`. None if it counted all rows.
+            cells of its attribute, including `other`. None if the count included all rows.
         person: The column, or columns, that identified persons, if any did.
         rows: How rows were weighted or filtered, in words. Public.
         outside: The numbers of rows left out of the tables, which plans with coverage need; None if
             they were not counted. Confidential.
         copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
         nonce: For tables that are read back from a file: their nonce, so that they keep their seal.
-            New tables draw one.
+            New tables draw a new nonce.
 
     Raises:
         TablesError: A table is given twice, or has the wrong shape, an unknown attribute, more than

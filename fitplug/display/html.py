@@ -75,7 +75,7 @@ def _shorten(text: str) -> str:
 
 
 def say_more(count: int, what: str) -> str:
-    """Make the line that tells how many more things of a kind there are."""
+    """Make the line that shows how many more things of a kind there are."""
     return f'<p style="margin: .2em 0">and {count:,} more {what}</p>'
 
 

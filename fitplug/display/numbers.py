@@ -19,27 +19,27 @@ _LARGEST_IN_FULL = 1e12
 def format_up(value: float, digits: int = 3) -> str:
     """Format a number with a few significant digits, rounded up.
 
-    This is for costs, of which none may be shown as less than it is. The rounding errors of floats
-    are passed over, as no float is exactly a third or a tenth.
+    This is for costs, which must not be shown as less than they are. The rounding errors of floats
+    are ignored, because no float is exactly a third or a tenth.
     """
     least = value * (1 - _LAST_DIGITS)
     return _format(float(Context(digits, ROUND_CEILING).create_decimal(least)), digits)
 
 
 def format_down(value: float, digits: int = 3) -> str:
-    """Format a number with a few significant digits, rounded down: for bounds and what remains."""
+    """Format a number with a few significant digits, rounded down: for bounds and remainders."""
     most = value * (1 + _LAST_DIGITS)
     return _format(float(Context(digits, ROUND_FLOOR).create_decimal(most)), digits)
 
 
 def format_excess(requested: float, remaining: float) -> tuple[str, str]:
-    """Format a cost and the amount that it exceeds, with all digits if they differ only later."""
+    """Format a cost and the amount it exceeds, with all digits if fewer do not show the excess."""
     shown = format_up(requested), format_down(remaining)
     return shown if shown[0] != shown[1] else (repr(requested), repr(remaining))
 
 
 def format_percent_up(share: float, digits: int = 2) -> str:
-    """Format a share as a percentage, rounded up, and to 0.001% where it is less."""
+    """Format a share as a percentage, rounded up and at least 0.001%."""
     return f"{format_up(max(100 * share, 0.001), digits)}%"
 
 
@@ -49,7 +49,7 @@ def format_delta(delta: float) -> str:
 
 
 def format_rho(rho: float, epsilon: float, delta: float) -> str:
-    """Format a cost in rho of zCDP, with the epsilon that it is at delta, both rounded up.
+    """Format a cost in rho of zCDP with its epsilon at delta, both rounded up.
 
     Example:
         >>> format_rho(0.04086, 1.6047, 1e-9)

@@ -113,7 +113,7 @@ def _import_figure_class() -> Any:
 
 
 def shorten(name: str, most: int = 32) -> str:
-    """Cut a name to a label of at most `most` characters in which $ begins no formula."""
+    """Cut a name to a label of at most `most` characters, in which $ starts no formula."""
     plain = name.replace("$", r"\$")
     return plain if len(plain) <= most else plain[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
@@ -136,7 +136,7 @@ def label_powers(axes: Any) -> None:
 def scale_colours(low: float, high: float, linear_below: float | None = None) -> Any:
     """Make the scale from values to colours.
 
-    It is linear, or logarithmic but for values below `linear_below` in absolute value.
+    It is linear, or logarithmic except for values below `linear_below` in absolute value.
     """
     from matplotlib.colors import AsinhNorm, Normalize
 
@@ -147,7 +147,7 @@ def add_polygons(axes: Any, polygons: Sequence[Sequence[FloatArray]], **options:
     """Draw polygons, each of which is a list of closed rings of shape (points, 2).
 
     Returns:
-        The collection of matplotlib.
+        The matplotlib collection.
     """
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path

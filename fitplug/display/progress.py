@@ -19,7 +19,7 @@ Progress: TypeAlias = bool | Report | None
 
 
 def choose_report(progress: Progress, step: str = "counting") -> Report:
-    """Return the report that `progress` asks for.
+    """Return the function that reports progress as `progress` asks.
 
     Args:
         progress: True for a percentage on stderr, False or None for nothing, or a callable, which
@@ -27,7 +27,7 @@ def choose_report(progress: Progress, step: str = "counting") -> Report:
         step: What is done, in words that are printed before the percentage.
 
     Raises:
-        TypeError: It is anything else.
+        TypeError: `progress` is anything else.
     """
     if callable(progress):
         return progress
@@ -39,10 +39,10 @@ def choose_report(progress: Progress, step: str = "counting") -> Report:
 
 
 def accumulate(report: Report | None, total: int) -> Callable[[int], None]:
-    """Return a function that adds the weight of a task that has ended to what is reported.
+    """Return a function that adds the weight of a finished task and reports the sum.
 
     Args:
-        report: Is called at once, and with each task.
+        report: The function that reports. It is called at once, and after each task.
         total: The weight of all tasks.
     """
     done = 0

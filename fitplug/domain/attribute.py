@@ -34,7 +34,7 @@ class Attribute(ABC):
     """One attribute of a domain: its cells, and the values that they stand for.
 
     Kinds of attributes are frozen dataclasses, so that two attributes with the same content are
-    equal and have the same hash. They have what users give and read. Everything else that fitplug
+    equal and have the same hash. They hold what users give and read. Everything else that fitplug
     needs is in their codec.
 
     Attributes:

@@ -73,19 +73,19 @@ class Dates(Attribute):
     calendar is the proleptic Gregorian one; weeks are those of ISO 8601, which begin on Mondays.
 
     Args:
-        first: The first day, as a date or as text, "2020-12-31". It must begin a period. The label
-            of a period, such as "2020-12" by month, stands for the period's first day.
-        last: The last day, included in the domain. It must end a period. A label stands for the
-            period's last day.
+        first: The first day, as a date or as text, "2020-12-31". The day must begin a period. The
+            label of a period, such as "2020-12" by month, stands for the period's first day.
+        last: The last day, included in the domain. The day must end a period. A label stands for
+            the period's last day.
         by: The period of a cell: "day", "week", "month", "quarter" or "year".
-        other: Label of one more cell, the last, which takes null and all other values. It is in no
-            prefix or range, unless the range names it.
+        other: Label of one more cell, the last, which takes null and all other values. No prefix
+            includes this cell, and a range only if it names the label.
         date_format: "m/d/y" if text such as 1/2/2020 or 1-2-2020 is January 2, as in the
             United States; "d/m/y" if it is February 1; None if such text is outside the domain.
 
     Raises:
-        DomainError: If a day or the format is not valid, the last day is before the first, an end
-            lies within a period, or `other` names a period.
+        DomainError: If a day or the format is not valid, the last day is before the first, `first`
+            or `last` lies within a period, or `other` names a period.
     """
 
     first: datetime.date

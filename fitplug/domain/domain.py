@@ -24,8 +24,8 @@ _KINDS_GROUP = "fitplug.attributes"
 
 @dataclass(frozen=True, init=False, repr=False)
 class Domain:
-    """Named attributes in a fixed order. Its cells are all combinations of the attributes' cells,
-    in C order.
+    """Named attributes in a fixed order. The cells of a domain are all combinations of the
+    attributes' cells, in C order.
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
@@ -34,19 +34,19 @@ class Domain:
     workload uses.
 
     Args:
-        attributes: The attribute of each name, or a list of values for categories.
-        value_labels: Labels that people read in place of values, by attribute and value as text,
-            such as `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of
-            a tree. Tables get a column of labels; the noise and its cost do not depend on them, and
+        attributes: An attribute for each name. A list of values stands for categories.
+        value_labels: Labels for people to read, by attribute and by value as text, such as
+            `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of a tree.
+            Tables get a column of labels. The noise and its cost do not depend on labels, and
             domains that differ only in labels are equal.
 
     Raises:
-        DomainError: If there is no attribute, one is not valid, or a label names no value of its
-            attribute.
+        DomainError: If there is no attribute, an attribute is invalid, or a label is for an unknown
+            value.
 
     Attributes:
         attributes: Pairs of a name and its attribute, in order.
-        value_labels: The labels of each attribute that has some.
+        value_labels: The labels of each attribute that has labels.
     """
 
     attributes: tuple[tuple[str, Attribute], ...]

@@ -59,9 +59,9 @@ class Hierarchy(Categories):
         fp.Hierarchy(["region", "city"], [["north", "Ulm"], ["south", "Rom"]])
 
     A node is the path of labels that leads to it, so labels may repeat under different parents.
-    Nodes may have any number of children. A leaf that skips levels repeats its label on them. The
-    cells follow the order of `leaves`, but the leaves of each node are moved together, to the place
-    of the node's first leaf.
+    Nodes may have any number of children. A leaf that skips levels repeats its label on the skipped
+    levels. The cells follow the order of `leaves`, but the leaves of each node are moved together,
+    to the place of the node's first leaf.
 
     Args:
         levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
@@ -69,7 +69,7 @@ class Hierarchy(Categories):
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
             (leaves, levels). The last label is the leaf's code, as it appears in the data; codes
             must be unique. The labels of a level are all str or all int. If `levels` has lengths of
-            prefixes, the codes alone, as a list or an array (leaves,).
+            prefixes, only the codes, as a list or an array (leaves,).
         other: Label of one more leaf, the last, which takes null and every other value. Each level
             gets one more node of this name, with only this leaf.
 
@@ -227,7 +227,7 @@ class Hierarchy(Categories):
         """Make a tree with one more level, whose nodes are regions.
 
         Each region consists of complete nodes of every finer level, and lies within one node of
-        every coarser level. Cells move so that the leaves of a region stand together.
+        every coarser level. Cells are reordered so that the leaves of a region are adjacent.
 
         Args:
             level: The name of the new level.
@@ -262,7 +262,7 @@ class Hierarchy(Categories):
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)), self.other)
         raise DomainError(
             f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
-            "every level, each node must consist of complete nodes or lie within one node"
+            f"every level, a node of {level!r} must consist of whole nodes or lie within one node"
         )
 
     def _number_nodes(self, place: int) -> IntArray:

@@ -49,7 +49,7 @@ class Measure(Attribute):
         fp.Measure(0, 200_000, unit=100)
 
     Values below `low` count as `low`, and values above `high` as `high`. Then they are rounded to
-    the nearest multiple of `unit` from `low`, halves upwards. Both rules are public. No margin of
+    `low` plus a whole number of units; halves are rounded up. Both rules are public. No margin of
     error covers the effect of clamping and rounding.
 
     With "sum", a query asks for the sum of the values, in the measure's units. With "total", or
@@ -59,9 +59,9 @@ class Measure(Attribute):
     Args:
         low: The least value: a number, or a date or its text, "2020-12-31".
         high: The largest value, included in the domain.
-        unit: What values are rounded to; high - low is a multiple of it. A number is read as the
-            decimal that Python shows for it.
-        other: Label of one more cell, for rows whose value is null or not a number. They add
+        unit: The step to which values are rounded; high - low is a multiple of `unit`. A number is
+            read as the decimal that Python shows for it.
+        other: Label of one more cell, for rows whose value is null or not a number. Such rows add
             nothing to "sum" and one to "total"; "count" counts the rows that have a value. Without
             `other`, these rows are outside the domain.
 
@@ -259,7 +259,7 @@ class MeasureCodec(Codec, kind=Measure):
 
     def suggest(self, value: Any, *, end: bool = False) -> str:
         """Name the quantity that queries may ask for."""
-        return "A measure has a 'sum' and no values to select."
+        return "A measure has no values to select. Queries can ask for its 'sum'."
 
     def remedy(self, names: str) -> str:
         """Suggest fewer measures in one table."""

@@ -34,8 +34,8 @@ class Integers(Attribute):
             range names it.
 
     Raises:
-        DomainError: If the range is empty, an end is not an integer below 2**62 in size, or `other`
-            names a value.
+        DomainError: If the range is empty, an end is not an integer with absolute value below
+            2**62, or `other` names a value.
     """
 
     low: int
@@ -163,7 +163,7 @@ class Bins(Attribute):
         fp.Bins([0, 10_000, 50_000, 1_000_000])
 
     Args:
-        edges: At least two finite numbers below 2**53 in size, in increasing order.
+        edges: At least two finite numbers with absolute value below 2**53, in increasing order.
         other: Label of one more cell, the last, which takes null, NaN and all other numbers. A
             range leaves this cell out unless it names the label.
 

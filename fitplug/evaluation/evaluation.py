@@ -57,7 +57,7 @@ class Strategy:
         """Make a strategy whose answers get independent noise of one variance.
 
         If answers have different variances, divide each row by its standard deviation. A common
-        factor of all rows of A does not matter.
+        factor of all rows of A has no effect.
 
         Args:
             A: Shape (p, d): an array, or a SciPy sparse matrix or linear operator. It is held as
@@ -110,7 +110,7 @@ class Strategy:
             at = int(np.argmin(stds))
             raise WorkloadError(
                 f"the covariance has variance {covariance[at, at]:g} at row {at}. Give each answer "
-                "a positive variance; without noise its cost is infinite."
+                "a positive variance; an answer without noise has an infinite privacy cost."
             )
         correlations = covariance / np.multiply.outer(stds, stds)
         if not np.allclose(correlations, correlations.T, rtol=0.0, atol=_ASYMMETRY):
@@ -139,7 +139,7 @@ class Evaluation:
 
     Attributes:
         strategy: The strategy.
-        plan: The plan that it is compared with, which has the certified bound.
+        plan: The plan with which the strategy is compared. It has the certified bound.
         privacy_cost: Delta of the strategy.
         variances: The variance of each query's least-squares answer; for each group an array of
             the group's shape.
@@ -189,9 +189,9 @@ class Evaluation:
 
     @property
     def ratio(self) -> float:
-        """The strategy's standard deviations over the best possible ones, at equal rho.
+        """The ratio of the strategy's standard deviations to the best possible ones, at equal rho.
 
-        It is Delta over its certified lower bound; its square is the ratio of rho.
+        This is Delta divided by its certified lower bound. Its square is the same ratio for rho.
         """
         return self.privacy_cost / self.lower_bound
 

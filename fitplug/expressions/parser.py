@@ -1,4 +1,4 @@
-"""Expressions: sums, differences, multiples and ratios of counts, in a language for people.
+"""Expressions: sums, differences, multiples and ratios of counts, written as text.
 
     pyramid[SEX = 1, AGEP <= 17] + total        2 * total - "voting age"
     (a[18 <= AGE <= 64] - b) / total            places[GEOID in [01001, 01003]]
@@ -7,8 +7,8 @@
     income[SEX = 1] / people[SEX = 1] - income[SEX = 2] / people[SEX = 2]
 
     expression = sums of counts times numbers, their ratios, and sums and products of ratios
-    counts     = group [ "[" clause { "," clause } "]" ]        all clauses hold
-    clause     = condition { or condition }                     one or more hold, of one attribute
+    counts     = group [ "[" clause { "," clause } "]" ]        a person must meet all clauses
+    clause     = condition { or condition }                     at least one holds; one attribute
     condition  = attribute = value { or value }                 one of the values
                | attribute in "[" value { "," value } "]"
                | attribute (!= < <= > >=) value | value (< <=) attribute (< <=) value
@@ -16,7 +16,7 @@
 
 The name of a group, or a value, stands in quotes if it has characters other than letters, digits, _
 and dots, such as '18+' or "New York". A quote inside is doubled. The module `selections` defines
-what a selection counts. A person for whom several conditions joined by "or" hold counts once.
+what a selection counts. A person who meets several conditions joined by "or" counts once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fitplug.numeric import FloatArray
 from fitplug.workload import Workload
 
 Expression: TypeAlias = Terms | Quotient[Terms] | Formula[Terms]
-"""A sum of counts, a ratio of two, or a formula of several."""
+"""A sum of counts, a ratio of two sums, or a formula of several sums."""
 
 DenseTerms: TypeAlias = Mapping[str, FloatArray]
 """The coefficients of a sum: by group, an array of the group's shape."""

@@ -78,16 +78,16 @@ def read_archive(
     with zipfile.ZipFile(file) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
-            raise ValueError("two arrays with the same name")
+            raise ValueError("two arrays have the same name")
         info = members.pop(_HEADER)
         text = _read_array(archive, info, max(_HEADER_ROOM, GROWTH * info.compress_size))
         header = json.loads(text.tobytes())
         if not isinstance(header, dict):
-            raise ValueError("the header is not an object")
+            raise ValueError("the header is not a JSON object")
         if expected is None:
             room = max(ROOM, GROWTH * size) - info.file_size
             if sum(member.file_size for member in members.values()) > room:
-                raise ValueError("more than there is room for")
+                raise ValueError("the arrays together are larger than allowed")
             return header, {n: _read_array(archive, member, room) for n, member in members.items()}
         shapes = expected(header)
         return header, {n: _read_counts(archive, members[n], shapes[n]) for n in shapes}
@@ -112,19 +112,19 @@ def _read_array(
     says, and this function no more than the array's own header says.
     """
     if info.compress_type not in _COMPRESSIONS:
-        raise ValueError("a compression that fitplug does not use")
+        raise ValueError("the array has a kind of compression that fitplug does not use")
     with archive.open(info) as stream:
         # Only in this version is the length of the header bounded, by 2^16.
         if npy.read_magic(stream) != (1, 0):
-            raise ValueError("another version of NumPy's format")
+            raise ValueError("the array has an unknown version of NumPy's format")
         claimed, columns_first, dtype = npy.read_array_header_1_0(stream)
         if dtype.kind not in "biufSU" or min(claimed, default=0) < 0:
-            raise ValueError("not an array of numbers")
+            raise ValueError("the array does not consist of numbers or texts")
         if shape is not None and claimed != shape:
-            raise ValueError("an array of another shape")
+            raise ValueError("the array does not have the expected shape")
         size = math.prod(claimed) * dtype.itemsize
         if size > room or size > info.file_size:
-            raise ValueError("more than there is room for")
+            raise ValueError("the array is larger than allowed")
         content = np.empty(size, dtype=np.uint8)
         at = 0
         while at < size:
@@ -134,7 +134,7 @@ def _read_array(
             content[at : at + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
             at += len(chunk)
         if stream.read(1):  # At the end of a member, zipfile also checks its checksum.
-            raise ValueError("more than the array")
+            raise ValueError("the file continues after the end of the array")
     content.setflags(write=False)
     array = content.view(dtype) if dtype.itemsize else np.zeros(claimed, dtype)
     return array.reshape(claimed[::-1]).T if columns_first else array.reshape(claimed)

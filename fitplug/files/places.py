@@ -117,7 +117,7 @@ class Place(ABC):
             if not first or self.create(probe, b"2") or self.read(probe) != b"1":
                 raise InputError(
                     f"{self} overwrites existing files, so two workers could publish two different "
-                    "draws. Name a folder in a store with conditional writes."
+                    "draws of the noise. Name a folder in a store with conditional writes."
                 )
         finally:
             self.remove(probe)

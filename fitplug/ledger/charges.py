@@ -93,7 +93,7 @@ class ChargeRequest:
 class StagedCharge:
     """A charge, made now or before, and the stage that its release has reached.
 
-    The noise is to be drawn at stage "charged". At any other stage it must not be drawn again.
+    The noise may be drawn only at stage "charged". At any other stage it must not be drawn again.
     """
 
     entry: Entry
@@ -188,8 +188,8 @@ def check_fits(
         raise OverBudget(
             f"noise_std = {noise.noise_std:.6g} is over budget: the ledger {file.path}, whose "
             "budget is in epsilon and delta, has only rho = "
-            f"{format_down(floor_written(left))} left for noise this small (about a "
-            "million charges have the same effect). Nothing was charged. Use a ledger in rho, or "
+            f"{format_down(floor_written(left))} left for noise this small (after about a million "
+            "charges, this amount is lower, too). Nothing was charged. Use a ledger in rho, or "
             "one with any_noise=True.",
             requested=ceil_written(amount),
             remaining=floor_written(left),
@@ -198,7 +198,7 @@ def check_fits(
         requested, remaining = ceil_written(amount), floor_written(left)
         of_changes = (
             f" In the ledger's unit, the release costs {changes**2} times its rho, because one "
-            f"change in that unit is made of {changes} changes in the release's unit."
+            f"change in that unit can be {changes} changes in the release's unit."
         )
         shown = format_excess(requested, remaining)
         raise OverBudget(
@@ -214,8 +214,8 @@ def check_covers(amount: Fraction, costs: CellCosts) -> None:
     """Raise BudgetError if an amount is less than the rho of the costs per cell."""
     if costs.rho > amount:
         raise BudgetError(
-            f"rho = {ceil_float(amount)!r} is less than the costs per cell, "
-            f"{ceil_float(costs.rho)!r}. Charge what the release costs."
+            f"rho = {ceil_float(amount)!r} is less than {ceil_float(costs.rho)!r}, which follows "
+            "from the costs per cell. Charge what the release costs."
         )
 
 

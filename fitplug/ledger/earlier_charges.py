@@ -77,7 +77,7 @@ def check_is_covered(
     if costs is None:
         raise file.make_error(
             f"cannot cover releases for the unit of privacy ({request.bound_unit}), because costs "
-            "per cell do not determine the cost of a person. Charge this release."
+            "per cell do not determine the cost of a person. Leave out covered_by."
         )
     charge, earlier = read_charge_costs(file, database, entries, covered_by, domain)
     if costs.records != earlier[0].records:

@@ -50,9 +50,10 @@ class Ledger:
         path: The file of the ledger.
         rho: The total budget, stored exactly; a float is read as its shortest decimal. Required to
             create a ledger. To open an existing one, leave it out or give the same budget.
-        epsilon: A budget in place of rho, together with delta: the largest rho that is proven to
-            satisfy (epsilon, delta)-differential privacy. By default it follows the exact curve of
-            Gaussian noise, and every charge must then be for discrete Gaussian noise.
+        epsilon: With `delta`, a budget in place of rho. It is converted to the largest rho that is
+            proven to satisfy (epsilon, delta)-differential privacy. By default the conversion uses
+            the exact curve of Gaussian noise, and every charge must then be for discrete Gaussian
+            noise.
         delta: The delta of `epsilon`.
         unit: The unit of privacy of the budget. By default the first charge sets it. To open
             an existing ledger, leave it out or give the same unit.
@@ -146,7 +147,7 @@ class Ledger:
 
     @property
     def bound_unit(self) -> BoundUnit | None:
-        """The unit and its cells, which are None until a charge sets them."""
+        """The unit of privacy, with its cells once a charge has set them."""
         return self._read_budget().bound_unit
 
     def entries(self) -> tuple[Entry, ...]:
@@ -203,7 +204,7 @@ class Ledger:
     ) -> Entry:
         """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
 
-        If the disk fails, the charge may be entered without a draw, which is safe.
+        If the disk fails, the charge may be recorded although nothing was drawn. This is safe.
 
         Args:
             rho: The charge. A float is read as its shortest decimal. Pass a bound computed by other
@@ -214,12 +215,12 @@ class Ledger:
             folder: The folder or file of the release.
             profile: The costs per cell, for later releases that this charge covers.
             unit: The unit of privacy that rho refers to; by default, the ledger's. If one change in
-                the ledger's unit is made of m changes in this unit, m^2 rho is charged.
+                the ledger's unit consists of m changes in this unit, m^2 rho is charged.
             domain: The domain that defines the cells of the unit, if it has any. The release must
                 leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
-                Gaussian. A ledger in epsilon and delta requires it. In a ledger in rho, a single
-                charge without `noise` makes `epsilon` larger.
+                Gaussian. A ledger in epsilon and delta requires it, unless it allows any noise. In
+                a ledger in rho, a single charge without `noise` makes `epsilon` larger.
 
         Returns:
             The charge as it was entered.
@@ -272,7 +273,7 @@ class Ledger:
         unit: Unit | None = None,
         domain: Domain | None = None,
     ) -> Entry:
-        """Charge the cost of an OpenDP measurement. Call the measurement after this returns.
+        """Charge the cost of an OpenDP measurement. Invoke the measurement only after this returns.
 
         Args:
             measurement: A measurement whose output measure is zero-concentrated divergence.
@@ -320,7 +321,7 @@ class Ledger:
             folder: The folder or file of the release.
 
         Returns:
-            The charge as it was entered, with rho = 0.
+            The charge as it was recorded, with rho = 0.
 
         Raises:
             OverBudget: The charge does not cover the release; the message names the cell.

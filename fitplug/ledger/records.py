@@ -70,7 +70,7 @@ def decode_unit(text: str) -> BoundUnit:
     """
     unit = read_bound_unit(json.loads(text))
     if encode_unit(unit) != text:
-        raise ValueError("not the text of a unit")
+        raise ValueError("the text is not a unit of privacy as fitplug writes it")
     return unit
 
 

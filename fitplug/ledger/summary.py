@@ -63,7 +63,7 @@ def format_ledger_html(name: str, summary: LedgerSummary, most: int) -> str:
     Args:
         name: The name of the ledger.
         summary: The summary.
-        most: The most charges to show.
+        most: The largest number of charges to show.
     """
     facts = [f"{label}: {text}" for label, text in summary.facts]
     table = make_table("charges", summary.headings, summary.charges, most, what="charges")

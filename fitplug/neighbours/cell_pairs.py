@@ -235,7 +235,7 @@ class CellPairs:
         fits = fits and 0 <= int(cells.min()) <= int(cells.max()) < len(self.regions)
         if not fits or np.diff(self.regions[cells], axis=1).any():
             raise ValueError(
-                "a difference is not between two cells, or a row cannot move from one to the other"
+                "a difference is not between two cells, or no row can move between these two cells"
             )
 
 

@@ -69,10 +69,10 @@ def design(
             to k rows each.
         periods: The attribute whose cells are periods of time, in their order, for a release that
             is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs the
-            same with and without `periods`, up to rounding. It needs the optimum over all cells
-            that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
-        rho: A budget in rho of zCDP, for one person in the unit; a float is the decimal that
-            Python prints. Not together with epsilon and delta.
+            same with and without `periods`, up to rounding. `periods` needs the optimum over
+            all cells that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
+        rho: A budget in rho of zCDP, for one person in the unit; a float counts as the decimal
+            that Python prints. It cannot be combined with epsilon and delta.
         epsilon: A budget in epsilon at `delta`, on the exact curve of `Plan.epsilon`.
         delta: The delta for `epsilon`; give both or neither.
         cell_budgets: The largest privacy cost squared that each cell may have, as an array that
@@ -83,26 +83,27 @@ def design(
             cost, the design minimises the largest ratio of variance to target plus lambda times the
             sum of all variances.
         tolerance: The largest acceptable gap: the relative distance of rho to its certified lower
-            bound. If it is not reached within `max_iterations`, the best plan is returned
+            bound. If this gap is not reached within `max_iterations`, the best plan is returned
             with its true gap; see `Plan.gap` and `Plan.status`.
         solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
             further above the optimum. The certificate is checked the same way for both.
         refine: Whether to also lower the costs of the other cells, in the paper's refined privacy
-            ordering, within `max_iterations` more iterations and about a minute of work. rho is the
-            least either way. `Plan.tiers` states how near to its least cost each tier is.
+            ordering, within `max_iterations` more iterations and about a minute of work. rho is
+            minimised either way. `Plan.tiers` states how near to its least cost each tier is.
             Refinement has no effect with the solver "sm2", with a weight on the total error, in the
             product family, for trees, or over more than 4,096 cells.
         max_iterations: The limit on iterations per solve. Queries that share no cells are solved
             separately.
         coverage: Whether releases also estimate, for each attribute, how many rows have a value
             outside the domain; see `fitplug.Release.coverage`. These estimates cost nothing more,
-            because a row is either in all tables or in none. It needs `fp.AddRemove(records=k)` and
-            cannot be combined with `periods`.
-        progress: A function that is called with the number of iterations and the gap of rho so
-            far. If it returns True, the best plan so far is returned. Its exceptions pass through.
+            because a row is either in all tables or in none. `coverage` needs
+            `fp.AddRemove(records=k)` and cannot be combined with `periods`.
+        progress: A function that is called with the number of iterations and the gap of rho so far.
+            If it returns True, `design` returns the best plan so far. Exceptions that the function
+            raises are not caught.
 
     Returns:
-        The plan. Releases run an integer mechanism that meets its targets.
+        The plan, whose integer mechanism meets the targets.
 
     Raises:
         TypeError: The workload has the wrong type.

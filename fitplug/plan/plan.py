@@ -27,9 +27,9 @@ from fitplug.plan.verification import describe_failure, verify
 
 @dataclass(frozen=True, eq=False)
 class Plan(PlanRecord):
-    """The noise that meets the targets, with its cost and the proof of how small that cost is.
+    """The noise that meets the targets, its cost, and a proof of how close it is to the least cost.
 
-    `fitplug.design` makes it, and it cannot be changed. Its fields are documented in
+    `fitplug.design` makes a plan. A plan cannot be changed. Its fields are documented in
     `fitplug.plan.plan_record.PlanRecord`.
 
     Example:
@@ -142,8 +142,9 @@ class Plan(PlanRecord):
         """Recompute cost, variances and the lower bound from the plan itself.
 
         The verification uses the integer matrix, the workload and the dual weights, and no result
-        of the solver. It also answers invented counts without noise: the estimates must equal the
-        true answers. Plans with more than some four million cells or answers skip this check.
+        of the solver. It also answers the queries for invented counts without noise: these
+        estimates must equal the true answers. Plans with more than some four million cells or
+        answers skip this check.
 
         Raises:
             PlanError: A claim does not hold; the message names it.

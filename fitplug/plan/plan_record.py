@@ -73,10 +73,10 @@ class Proof:
 
 @dataclass(frozen=True, eq=False)
 class PlanRecord:
-    """The content of a plan; immutable.
+    """The content of a plan, which cannot be changed.
 
     Attributes:
-        workload: The queries and targets it was designed for.
+        workload: The queries and targets for which the plan was designed.
         strategy: The integer strategy that runs.
         objective: What the design minimised, if not the plain privacy cost.
         noise_std: sigma of the strategy's discrete Gaussian noise.
@@ -146,16 +146,17 @@ class PlanRecord:
 
     @cached_property
     def privacy_cost(self) -> float:
-        """Delta of the integer mechanism, rounded up; its square is not below twice `rho_exact`."""
+        """Delta of the integer mechanism, rounded up; its square is at least twice `rho_exact`."""
         cost = ceil_float(Fraction(self.strategy.sensitivity) / Fraction(self.noise_std))
         # Squaring rounds to nearest, so the square might be below the largest entry of the profile.
         return cost if cost * cost >= 2 * self.rho_exact else math.nextafter(cost, math.inf)
 
     @cached_property
     def overstatement(self) -> float:
-        """The largest possible relative excess of the privacy cost; 0 if the cost is exact.
+        """An upper limit on the relative excess of `privacy_cost` over the exact cost.
 
-        The cost is an upper limit where neighbours can differ in too many ways to try them all.
+        It is 0 if `privacy_cost` is exact. `privacy_cost` is only an upper limit if neighbours can
+        differ in too many ways to try them all.
         """
         return self.strategy.upper_overstatement()
 
@@ -202,8 +203,8 @@ class PlanRecord:
     def epsilon(self, delta: float) -> float:
         """Compute epsilon at delta for one person in the unit of privacy.
 
-        It lies on the exact curve of the Gaussian mechanism, which is proven for the discrete noise
-        that is drawn (docs/theory/privacy.md, Theorem 4).
+        epsilon is from the exact curve of the Gaussian mechanism, which is proven to hold for the
+        discrete noise that is drawn (docs/theory/privacy.md, Theorem 4).
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.
@@ -231,7 +232,7 @@ class PlanRecord:
             delta, rounded up.
 
         Raises:
-            BudgetError: epsilon is not 0 or above.
+            BudgetError: epsilon is not a number of at least 0.
         """
         return delta_at(self.privacy_cost, epsilon, self.noise.loss)
 
@@ -281,9 +282,9 @@ class PlanRecord:
     def unused_budget(self) -> FloatArray:
         """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
 
-        Given to another design as `cell_budgets`, it makes that design's queries free: in every
-        cell, both profiles add up to at most twice this plan's rho. The other design must have the
-        same unit of privacy.
+        If you pass it to another design as `cell_budgets`, the queries of that design are free: in
+        every cell, both profiles add up to at most twice this plan's rho. The other design must
+        have the same unit of privacy.
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the product
@@ -297,7 +298,7 @@ class PlanRecord:
         if self.has_coverage:
             raise BudgetError(
                 "plans with coverage have no unused budget: a row outside the domain costs all of "
-                "rho, and another release may count it. Design without coverage."
+                "rho, and another release may count that row. Design without coverage."
             )
         if not allows_any_rows(self.unit):
             raise BudgetError(

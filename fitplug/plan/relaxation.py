@@ -47,8 +47,8 @@ class Relaxation:
         rho: The rho of the targets as they are.
         proportional: One factor on all standard deviations and margins of error, with which the
             targets fit the budget.
-        groups: Instead, factors on the standard deviations and margins of error of only a few
-            groups. It is empty if the search found none, and for plans of the product family.
+        groups: An alternative: factors on the standard deviations and margins of error of only a
+            few groups. It is empty if the search found none, and for plans of the product family.
         plan: The plan for the targets relaxed by `groups`, whose rho is within the budget, or None
             if `groups` is empty.
     """

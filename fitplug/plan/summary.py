@@ -55,8 +55,9 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """Compute the price of each group's targets.
 
     If all variances of a group are multiplied by a factor f near 1, the least rho is divided by
-    f^price. For larger f it is divided by at most that. This is exact at the optimum, and for a
-    plan it is the more exact, the smaller the gap. `estimate_saving` turns a price into a saving.
+    f^price. For larger f, it is divided by at most f^price. Both statements are exact at the
+    optimum; for a plan, they are more exact if its gap is smaller. `estimate_saving` turns a price
+    into a saving.
 
     Args:
         plan: A plan without a weight on the total error.
@@ -80,8 +81,8 @@ def estimate_saving(plan: PlanRecord, price: float, factor: float) -> float:
     """Estimate the largest saving that is possible if all variances of one group are relaxed.
 
     For a plan whose gap is at most 4e-4 this is the largest saving at the optimum, 1 - f^-price,
-    correct to about 4e-4 of rho. For any other plan it is an upper bound, which includes what a
-    better plan for the unchanged targets might save.
+    correct to about 4e-4 of rho. For any other plan, the estimate is an upper bound, which
+    includes what a better plan for the unchanged targets might save.
 
     Args:
         plan: The plan for the targets as they are.

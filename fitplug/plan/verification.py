@@ -59,7 +59,7 @@ def check_form(plan: PlanRecord) -> None:
         if not 0 < number < math.inf:
             raise PlanError("the noise, the scale or the lower bound is not a positive number")
     if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
-        raise PlanError("there is almost no noise, or more than 64-bit integers hold")
+        raise PlanError("there is almost no noise, or more noise than 64-bit integers hold")
     unit, squares = strategy.unit_variances, strategy.column_squares
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
         raise PlanError("the variances are not one number per query")
@@ -70,7 +70,7 @@ def check_form(plan: PlanRecord) -> None:
     if plan.proof.ended not in get_args(Ended):
         raise PlanError("the status of the design is missing")
     if type(plan.proof.duals.frame) is not Frame:
-        raise PlanError("its dual weights do not have the form that this kind of plan needs")
+        raise PlanError("the dual weights do not have the form that this kind of plan needs")
     if type(plan.has_coverage) is not bool:
         raise PlanError("coverage is neither true nor false")
     certifier = find_family(structure).certifier
@@ -94,7 +94,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if strategy.max_records != records:
         raise PlanError("the number of rows that the plan can hold differs from its claim")
     if records < FEWEST_RECORDS:
-        raise PlanError(f"its integers may overflow with {FEWEST_RECORDS:,} rows")
+        raise PlanError(f"the plan's integers may overflow with {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):
         raise PlanError("the cost of some cell differs from the plan's claim")
     if not np.array_equal(plan.proof.tiers.of_cell < 0, above == 0):
@@ -180,7 +180,7 @@ def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
     fits = fits and p.shape == (len(p), d) and q.shape == (len(p), m)
     fits = fits and len(np.unique(of_cell[of_cell >= 0])) == int(of_cell.max()) + 1
     if not fits or not all(_are_weights(x) for x in (p, q)):
-        raise PlanError("the tiers are not cells with dual weights")
+        raise PlanError("the tiers do not number the cells, or their dual weights are not valid")
 
 
 def _are_weights(rows: AnyArray) -> bool:

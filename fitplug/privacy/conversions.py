@@ -74,7 +74,7 @@ def check_budget(rho: object, epsilon: object, delta: object) -> None:
     """Check that rho is given, or epsilon with delta, or none of the three.
 
     Raises:
-        BudgetError: Another choice of them is given.
+        BudgetError: Another combination is given.
     """
     if rho is not None and (epsilon is not None or delta is not None):
         raise BudgetError("give rho, or epsilon with delta, not both")
@@ -200,8 +200,8 @@ def rho_at(epsilon: float, delta: float, loss: CurveLoss | None = None) -> float
         rho = _lower_until(rho, lambda cost: epsilon_at(cost, delta, loss) <= epsilon)
     if rho < _SMALLEST_COST**2 / 2:
         raise BudgetError(
-            f"epsilon = {epsilon!r} at delta = {delta!r} allows less than the least rho, "
-            f"{_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
+            f"epsilon = {epsilon!r} at delta = {delta!r} allows less than the least rho that "
+            f"fitplug supports, {_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
         )
     return rho
 

@@ -91,8 +91,8 @@ class DiscreteNoise:
     """Independent discrete Gaussian noise on integer answers.
 
     Attributes:
-        noise_std: sigma of the noise on each integer answer. For example 1, if noise of std 0.5 is
-            added to multiples of 0.5.
+        noise_std: sigma of the noise on each integer answer. For example, noise of std 0.5 on
+            multiples of 0.5 has sigma 1.
         answers: k, the number of integer answers, or an upper bound on it.
 
     Raises:
@@ -120,7 +120,7 @@ class DiscreteNoise:
 
     @cached_property
     def loss(self) -> CurveLoss:
-        """How much worse the curve is than that of continuous Gaussian noise.
+        """How much worse the privacy curve is than the curve of continuous Gaussian noise.
 
         Its stretch is sigma^2 / (sigma^2 - s^2), with the least s for which the R of Theorem 4
         (docs/theory/privacy.md) is at most exp(1e-18): 1.5 for one answer, 2.0 for 10^15.

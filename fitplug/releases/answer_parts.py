@@ -26,7 +26,7 @@ from fitplug.numeric import IntArray
 
 
 class Stride(NamedTuple):
-    """Some of the strategy's answers, by their numbers: start + the sum of index times stride.
+    """Some of the strategy's answers. An answer's number is start + the sum of index times stride.
 
     Attributes:
         start: The number of the first answer.
@@ -306,7 +306,7 @@ class PartedAnswers:
             raise IndexError("index answers by slices, integers or arrays of integers")
         numbers = np.where(numbers < 0, numbers + self.size, numbers).astype(np.int64)
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.size:
-            raise IndexError(f"there are {self.size} answers")
+            raise IndexError(f"an index is out of range: there are {self.size} answers")
         return self._read_numbers(numbers.ravel()).reshape(numbers.shape)[()]
 
     def read_part(self, number: int) -> IntArray:
@@ -391,13 +391,13 @@ def _decode_part(content: bytes, name: str, size: int) -> IntArray:
     try:
         file = io.BytesIO(content)
         if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("another version of NumPy's format")
+            raise ValueError("the part has an unknown version of NumPy's format")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         if shape != (size,) or dtype not in _WIDTHS:
-            raise ValueError("another shape or type")
+            raise ValueError("the part does not have the expected shape or type")
         read = np.frombuffer(content, dtype=dtype, count=size, offset=file.tell())
         if file.tell() + read.nbytes != len(content):
-            raise ValueError("more than the array")
+            raise ValueError("the part continues after the end of the array")
     except Exception:  # NumPy raises many kinds of errors on damage
         raise InputError(
             f"{name} is not a part of {size} answers. Get the folder again from its publisher."

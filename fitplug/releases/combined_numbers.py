@@ -45,8 +45,9 @@ class EstimatedNumber:
     def interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
         """Compute an interval for the exact answer.
 
-        The interval covers the exact answer, of the rows that `Release.population` names, with
-        this probability. It uses quantiles of the Gaussian distribution; see `Release.interval`.
+        With probability `confidence`, the interval covers the exact answer over the rows that
+        `Release.population` describes. It uses quantiles of the Gaussian distribution; see
+        `Release.interval`.
 
         Returns:
             The lower and the upper end.
@@ -70,7 +71,7 @@ class _Estimate(NamedTuple):
 
 
 class Estimate(_Estimate, EstimatedNumber):
-    """A linear combination of released answers.
+    """An estimate of a linear combination of released answers.
 
     Attributes:
         value: The unbiased estimate.
@@ -88,7 +89,7 @@ class Estimate(_Estimate, EstimatedNumber):
 
 @dataclass(frozen=True, repr=False)
 class Ratio(EstimatedNumber):
-    """A ratio of two linear combinations of released answers.
+    """An estimate of a ratio of two linear combinations of released answers.
 
     The value and the standard deviation are nan if the denominator is too close to zero. The
     interval is Fieller's and remains valid; it is not symmetric around the value. Its ends are -inf
@@ -97,9 +98,9 @@ class Ratio(EstimatedNumber):
     Attributes:
         value: The ratio of the two estimates.
         std: The standard deviation by the delta method, which is approximate.
-        numerator: The linear combination that is divided.
-        denominator: The linear combination that it is divided by.
-        covariance: The covariance of the two.
+        numerator: The linear combination in the numerator.
+        denominator: The linear combination in the denominator.
+        covariance: The covariance of the numerator's and the denominator's estimates.
 
     Example:
         >>> share = release.estimate("'sex x age'[sex = 1] / total")
@@ -125,7 +126,7 @@ class Approximation(EstimatedNumber):
     Attributes:
         value: The value of the formula at the estimates.
         std: The standard deviation by the delta method.
-        denominators: The linear combinations that the formula divides by.
+        denominators: The linear combinations in the formula's denominators.
 
     Example:
         >>> text = "'sex x age'[sex = 1] / total - 'sex x age'[sex = 2] / 'sex x age'[sex = 1]"
@@ -144,10 +145,10 @@ class Estimates:
     """Estimates of several expressions, with their joint covariance.
 
     Attributes:
-        names: The names of the combinations, k of them.
+        names: The names of the k combinations.
         values: Their estimates (k,).
-        covariance: The covariance (k, k), in products of the values' units. The rows and columns
-            of ratios and formulas come from the delta method.
+        covariance: The covariance (k, k) of the estimates, in products of their units. For ratios
+            and formulas it comes from the delta method.
         approximate: Which combinations are ratios or formulas (k,).
         each: The estimate of each combination (k,).
 

@@ -240,7 +240,8 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     """Find how the display tables of a release are made.
 
     Raises:
-        WorkloadError: The release has none, or a total is not well formed or cannot be kept.
+        WorkloadError: The release can have no display tables, or a total is not well formed or
+            cannot be kept.
     """
     workload = release.plan.workload
     measures = list_measures(release.plan.domain, workload.attributes)
@@ -276,7 +277,7 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     except NoEstimatesError:
         raise WorkloadError(
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
-            f"to adjust together (at most {MOST_ENTRIES:,} answers times cells), and some answers "
+            f"to adjust together (their product is limited to {MOST_ENTRIES:,}), and some answers "
             "are not sums of a group's answers. Show the unbiased estimates, or add a group that "
             "lists the finest counts; with a measure, also a group that lists its sums."
         ) from None

@@ -18,7 +18,8 @@ class AnswerSums:
     """Adds up the answers of a group, and yields them in parts of about `PART`, in full rows only.
 
     A node of a tree may lie in several chunks, whose sums are added. Only one part's answers are in
-    memory. If the group sums the lead attribute out or asks for ranges of it, all its answers are.
+    memory. If the group sums over the lead attribute or has ranges of it, all of its answers are in
+    memory.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class AnswerSums:
 
 
 def has_integer_coefficients(group: QueryGroup) -> bool:
-    """Tell whether the answers of a group are integers if the counts are."""
+    """Return whether the answers of a group are integers if the counts are."""
     arrays = [f.array for f in group.factors if f.array is not None]
     return all((array == np.rint(array)).all() for array in arrays)
 

@@ -62,7 +62,7 @@ class DisplayRequest:
     """A request for display tables in a release folder.
 
     Attributes:
-        totals: Known numbers that they keep, as for `Release.integers`.
+        totals: Known numbers that the tables match, as for `Release.integers`.
     """
 
     totals: Totals = field(default_factory=dict)
@@ -78,7 +78,7 @@ def check_request(plan: Plan, request: DisplayRequest) -> None:
     """Check before a release that its display tables can be made.
 
     Raises:
-        WorkloadError: They cannot, or a total is not well formed or cannot be kept.
+        WorkloadError: The tables cannot be made, or a total is not well formed or cannot be kept.
     """
     for group in plan.workload.groups:
         check_display_names(group)
@@ -199,7 +199,7 @@ class DisplayParts:
     def summary(self) -> str:
         """A short description of the tables."""
         kept = f", totals kept: {len(self.header['totals'])}" if self.header["totals"] else ""
-        agree = "" if self.header["consistent"] else ", not all in agreement"
+        agree = "" if self.header["consistent"] else ", not all tables agree"
         return f"{self.header['method']}, biased{kept}{agree}"
 
 

@@ -46,9 +46,9 @@ class DisplayTables:
     The tables are biased, so they have no variances. Their intervals are for the exact answers.
 
     Attributes:
-        display: How they were made: the release, the method, the totals.
+        display: How the tables were made: the release, the method, the totals.
         counts: The counts of each finest table, with an axis for each attribute of the workload.
-        biased: True.
+        biased: Always True.
 
     Example:
         >>> shown = release.integers()
@@ -80,7 +80,7 @@ class DisplayTables:
     def consistent(self) -> bool:
         """Whether all tables come from one histogram.
 
-        If not, tables of different attributes may differ in the counts that they have in common.
+        If False, tables of different attributes may disagree on a count that follows from both.
         """
         return self.display.is_consistent
 
@@ -121,8 +121,8 @@ class DisplayTables:
         Args:
             name: The group.
             confidence: The probability that an interval covers the exact answer.
-            simultaneous: Whether all intervals of the group cover simultaneously with this
-                probability.
+            simultaneous: Whether all intervals of the group cover their exact answers
+                simultaneously with this probability.
 
         Returns:
             The lower and the upper ends, each of the group's shape.

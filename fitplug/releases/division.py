@@ -22,10 +22,10 @@ def project_families(
     lower: FloatArray | None = None,
     upper: FloatArray | None = None,
 ) -> FloatArray:
-    """Find the nearest numbers to some values that are within limits and have totals by family.
+    """Find the numbers nearest to some values that are within limits and add up to family totals.
 
-    In a family they are v - t, raised or lowered to the limits, with the one t that gives the
-    total. Newton's method finds t, and bisection takes over where it leaves the bracket.
+    For a family with total T, they are v - t, cut to the limits, where t makes their sum T.
+    Newton's method finds t, and bisection takes over where it leaves the bracket.
 
     Args:
         values: Shape (n,).
@@ -84,8 +84,8 @@ def round_families(
 ) -> FloatArray:
     """Round numbers that are not negative down or up, so that families have integer totals.
 
-    Those with the largest fractions are raised; of equal ones, the first. Numbers within integer
-    limits stay there.
+    The numbers with the largest fractions are raised; among equal fractions, the first. Numbers
+    within integer limits stay there.
 
     Args:
         values: Shape (n,).

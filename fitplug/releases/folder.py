@@ -74,7 +74,7 @@ class MoreFiles(Protocol[AnyRelease]):
         """Estimate the bytes of these files from the plan alone."""
 
     def describe(self, release: AnyRelease) -> Mapping[str, Any]:
-        """Return more entries of release.json."""
+        """Return further entries of release.json."""
 
     def add_files(self, folder: Place, release: AnyRelease) -> None:
         """Write more files into the folder, which holds everything else but release.json."""

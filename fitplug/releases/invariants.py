@@ -64,8 +64,8 @@ class Known:
 
     Attributes:
         name: Its name in messages.
-        terms: The coefficients of the sum by group. If all answers of one group are known, they are
-            ones of the group's shape.
+        terms: The coefficients of the sum by group. If all answers of one group are known, the
+            coefficients are ones of the group's shape.
         value: The sum, shape (), or the answers of the one group, of its shape.
     """
 

@@ -125,8 +125,8 @@ def compute_covariance(release: NoisyAnswers, several: Sequence[Terms]) -> Float
     if any(_is_boxed(release, terms) for terms in several):
         if not all(_has_boxes(terms) for terms in several):
             raise WorkloadError(
-                "coefficients of groups this large cannot be combined with others. Use expressions "
-                "for all of them."
+                "expressions of groups this large cannot be combined with arrays of coefficients. "
+                "Use expressions for all of them."
             )
         combined = plan.strategy.combine_products([_list_boxes(one) for one in several])
     else:

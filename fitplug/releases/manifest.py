@@ -96,7 +96,7 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
     Args:
         name: The file, for messages.
         content: The content of the file.
-        kind: The kind that it must have, whose first word names the content of the folder.
+        kind: The kind that it must have.
         version: The format that it must have.
 
     Raises:
@@ -108,10 +108,9 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
     except Exception:  # JSON and types each raise their own kinds on damage
         raise InputError(f"{name} is damaged. Get the folder again from its publisher.") from None
     if (actual_kind, actual_version) != (kind, version):
-        what = kind.partition(" ")[0]
         raise InputError(
-            f"{name}: the format {actual_version!r} of the {what} is not {version}. Use the "
-            "version of fitplug that wrote it."
+            f"{name}: expected {kind} in format {version}, found {actual_kind!r} in format "
+            f"{actual_version!r}. Use the version of fitplug that wrote it."
         )
     assert isinstance(header, dict)
     return header
@@ -357,20 +356,20 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     """
     limited = header.get("limited")
     if limited not in LIMITS:
-        raise PlanError("a limit of another kind")
+        raise PlanError("the limit on rows per person is of an unknown kind")
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
     exact = plan.strategy.compute_rho(plan.noise_std * noise_scale)
     # The rho of a release is rounded up slightly.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
-        raise PlanError("not the cost of these answers")
+        raise PlanError("rho is not the cost of these answers")
     entry = _read_entry(header["entry"])
     if entry is not None and entry.plan_digest != plan.digest:
-        raise PlanError("a charge for another plan")
+        raise PlanError("the charge is for another plan")
     coverage = header.get("coverage")
     if coverage is not None:
         coverage = np.array([operator.index(answer) for answer in coverage], dtype=np.int64)
     if (0 if coverage is None else coverage.size) != plan.noise.answers - plan.strategy.size:
-        raise PlanError("coverage of another plan")
+        raise PlanError("the coverage is that of another plan")
     return {
         "plan": plan,
         "rho": rho,

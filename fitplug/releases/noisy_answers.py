@@ -233,10 +233,10 @@ class NoisyAnswers:
             if every row was counted and nobody checked the unit. None if unknown, as for an OpenDP
             measurement.
         rows: How rows were weighted and filtered, in words, or None; see `Tables`.
-        seal: The seal of the exact counts, if another count might use other rows; see
-            `Tables.seal`.
-        outside: The attributes that the plan does not use and by whose values the counts left
-            rows out, because they were made for other queries too.
+        seal: The seal of the exact counts, a digest that identifies them without revealing them
+            (see `Tables.seal`), if another count might use other rows.
+        outside: Attributes that the plan does not use, but whose values left rows out, because the
+            counts were made for other queries too.
         coverage_answers: Noisy answers about rows outside the domain, shape (plan.coverage.size,);
             None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
@@ -342,10 +342,10 @@ class NoisyAnswers:
 
         The intervals use quantiles of the Gaussian distribution, and the noise is discrete
         Gaussian. The difference is negligible for the noise that plans usually have: the standard
-        deviation `noise_std` of the integer answers is then far above 10. If it is 10 or more,
-        an interval of 95% around an estimate that depends on one noisy answer covers the exact
-        answer with a probability between 94.4% and 95.6%. With a `noise_std` of 1, the least of any
-        plan, the probability is only about 88%.
+        deviation `noise_std` of the integer answers is then far above 10. If it is 10 or more, an
+        interval of 95% around an estimate that depends on one noisy answer covers the exact answer
+        with a probability between 94.4% and 95.6%. With a `noise_std` of 1, the smallest that a
+        plan can have, the probability is only about 88%.
 
         The interval is for the exact answer over the rows that were counted. If a limit left out
         rows, the interval need not cover the answer over all rows. `population` describes which

@@ -43,7 +43,7 @@ def check_period_display(plan: Plan, periods: str) -> None:
         periods: The attribute whose cells are the periods.
 
     Raises:
-        WorkloadError: They cannot.
+        WorkloadError: They cannot have display tables.
     """
     for group in plan.workload.groups:
         check_display_names(group)

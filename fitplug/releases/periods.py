@@ -256,7 +256,7 @@ def complete_period_folder(
 
 @contextmanager
 def report_damage(path: Path) -> Iterator[None]:
-    """Replace whatever a block raises that reads a period's table by an InputError."""
+    """Turn any error of a block that reads a period's table into an InputError."""
     try:
         yield
     except ImportError:

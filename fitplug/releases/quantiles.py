@@ -340,7 +340,7 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     if of is not None:
         if of not in ordered:
             raise WorkloadError(
-                f"{of!r} has no order, or not all counts list its values. "
+                f"{of!r} has no order, or some counts do not list its values. "
                 f"{suggest_nearest(of, ordered)}"
             )
         return of

@@ -119,7 +119,7 @@ def draw_outlines(
     """Draw each region in the colour of its value, and all other regions in one colour.
 
     Returns:
-        The collection of matplotlib, for a colour bar.
+        The matplotlib collection, for a colour bar.
     """
     drawn = add_polygons(axes, outlines.rings, lw=0.4, **colours)
     drawn.set_edgecolor(axes.get_facecolor())

@@ -59,7 +59,7 @@ class Release(ReleaseTables):
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
-                shape, the group cannot count these people, or the denominator of a ratio is
+                shape, the group's queries cannot count these rows, or the denominator of a ratio is
                 too close to zero.
         """
         return estimate(self, asked)
@@ -136,7 +136,7 @@ class Release(ReleaseTables):
     ) -> Quantile | list[Quantile]:
         """Estimate quantiles of an ordered attribute, such as the median age.
 
-        To know a median to within about r rows, ask for the prefixes with std r.
+        For a median accurate to within about r rows, query the "prefix" counts with std r.
 
         Example:
             >>> release.quantile("pyramid[SEX = 1]", 0.5)  # doctest: +SKIP
@@ -148,8 +148,8 @@ class Release(ReleaseTables):
             q: The quantile, between 0 and 1, or several.
             of: The attribute. By default the only ordered attribute that the counts list.
             confidence: The probability that an interval covers the exact quantile.
-            simultaneous: Whether all intervals of the call cover simultaneously with this
-                probability.
+            simultaneous: Whether all intervals of the call cover their exact quantiles
+                simultaneously with this probability.
 
         Returns:
             A Quantile for each q. With at least the given confidence, its interval covers the exact
@@ -175,9 +175,9 @@ class Release(ReleaseTables):
         """Estimate how many rows are not counted, because a value is outside the domain.
 
         Returns:
-            A row for each attribute whose values leave rows out, then one for all rows outside;
-            none if the plan was designed without `coverage=True`. A person's row that is outside
-            the domain on several attributes is counted for each of them.
+            A CoverageRow for each attribute whose values leave rows out, then one for all rows
+            outside the domain; an empty list if the plan was designed without `coverage=True`. A
+            row that is outside the domain on several attributes is counted for each of them.
 
         Example:
             >>> release.coverage()
@@ -217,9 +217,9 @@ class Release(ReleaseTables):
     def load(cls, location: str | PathLike[str]) -> Release:
         """Read the release of a folder that `save` or the command line wrote.
 
-        Files are compared with their digests, rho with the plan's integers, and every table with
-        the answers. This notices accidents and edits. It does not notice a forged folder, whose
-        files may all agree.
+        The files are compared with their digests, rho with the plan's integers, and every table
+        with the answers. This detects damage and edits, but not a forged folder, whose files may
+        all agree.
 
         If the answers or tables are in several parts, a part is read, and its digest checked, only
         when it is needed. `verify` checks all parts.
@@ -286,8 +286,8 @@ class Release(ReleaseTables):
         Args:
             totals: Known numbers that the tables must match, by group or expression, such as
                 {"total": 27253}; for a group, an array of its shape. 0 marks cells that no row can
-                be in. The tables always match the unit's public totals. In large releases, totals
-                of several regions or values must nest.
+                be in. The tables always match the unit's public totals. In large releases, known
+                totals of several regions or values must be nested in one another.
 
         Returns:
             The tables, with this release as `.release`.
@@ -303,7 +303,7 @@ class Release(ReleaseTables):
         return make_display(self, "nonnegative", totals)
 
     def integers(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables as `nonnegative` does, but of integers. All sums still agree.
+        """Make display tables as `nonnegative` does, but with integers. All sums still agree.
 
         Args:
             totals: Known integers, as in `nonnegative`.

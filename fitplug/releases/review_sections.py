@@ -221,7 +221,7 @@ def _describe_composition(
         + (
             "\n\nA release that an earlier charge covers costs nothing more: in every cell, its "
             "cost and the costs of the other releases under that charge stay within what the "
-            "charge paid. rho is the largest sum over cells."
+            "charge paid. The rho of all these releases together is the largest of these sums."
             if has_covered
             else ""
         )
@@ -329,8 +329,8 @@ def _describe_mechanisms(release: Release, versions: Mapping[str, str]) -> str:
     return "\n\n".join(
         [
             make_table(columns, rows) + _describe_rest(rest, scale),
-            f"Sensitivity is to {changed}. sigma has the same unit: the integer answers before "
-            f"they are scaled back to counts.{_describe_shares(release)}",
+            f"Sensitivity is for {changed}. It and sigma refer to the integer answers, before "
+            f"these are scaled back to counts.{_describe_shares(release)}",
             *_describe_coverage_answers(release),
             f"Noise is drawn once, by the discrete Gaussian sampler of {library}.",
             "**Floating point.** Counts, answers and noise are integers, and the sampler is exact: "

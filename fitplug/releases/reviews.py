@@ -48,8 +48,8 @@ def review(
         delta: The delta at which epsilon is reported.
         limited: The source of the limit on the rows per contributor: "declared" if every row was
             counted and the limit is assumed, "enforced" if the count left out the rows beyond it.
-            By default the release states which of the two it is; releases of OpenDP measurements do
-            not. Give "enforced" if you removed the further rows of each person before the count.
+            By default the release itself determines this, unless an OpenDP measurement made it.
+            Give "enforced" if you removed each person's excess rows before the count.
         published: The date of publication; today if None.
         versions: The versions of the libraries that ran, by name.
         display: Whether display tables are published too.

@@ -54,7 +54,7 @@ class TruncationLoss:
 
     @property
     def rows(self) -> Estimate:
-        """The number of rows left out. Its std is exact, as the two releases are independent."""
+        """The number of rows left out, with an exact std: the two releases are independent."""
         return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )

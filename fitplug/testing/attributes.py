@@ -29,15 +29,16 @@ _MOST_CELLS = 60
 def check_attribute(attribute: Attribute, values: Mapping[Any, int | None]) -> None:
     """Check an attribute of a kind of your own: a subclass of `Attribute` with a `Codec`.
 
-    Its labels, ranges, levels, codes and table in a spec are checked, then a count of rows and a
-    plan with queries on it. Measures, whose rows are divided between cells, are not covered.
+    The checks cover its labels, ranges, levels, codes and entry in a spec, a count of rows, and a
+    plan with queries on the attribute. Measures, whose rows are divided between cells, are not
+    covered.
 
     Args:
         attribute: The attribute. It should have few cells, because the check takes time quadratic
             in their number.
         values: A mapping from values, as rows hold them, to their cells. It needs at least one
-            value of each cell, and some values without a cell, for which it has None or the cell of
-            `other`. Write them down from the definition, not from the code.
+            value of each cell, and some values without a cell, which map to None or to the cell of
+            `other`. Derive the cells from the definition, not from the code.
 
     Raises:
         AssertionError: The attribute does not keep the contract.
@@ -63,20 +64,20 @@ def _check_names(attribute: Attribute) -> None:
     labels, cells = attribute.labels, list(range(size))
     columns = [*map(str, codec.column_values())]
     require(size > 0, "the attribute has no cell")
-    require(len(labels) == len(set(labels)) == size, "there is not one label for each cell")
-    require(columns == [*labels], "texts in tables differ from the labels")
-    require(len(attribute.values) == codec.value_count, "there is not one value for each cell")
+    require(len(labels) == len(set(labels)) == size, "a cell has no label of its own")
+    require(columns == [*labels], "the texts in tables differ from the labels")
+    require(len(attribute.values) == codec.value_count, "value_count is not the number of values")
     require(codec.value_count == size - (attribute.other is not None), "`other` adds no cell")
     require(attribute.other in (None, labels[-1]), "the last label is not the label of other")
     named = [codec.find_cell(label) for label in labels]
     require(named == cells, "labels do not name their cells")
     lookup = ValueLookup(attribute)
     are_single = [lookup.find(label) for label in labels] == [{(c, c)} for c in cells]
-    require(are_single, "a label names other cells too")
+    require(are_single, "a label also names other cells")
     for value in (_UNKNOWN, None, object()):
-        require(codec.find_cell(value) is None, f"{type(value).__name__} names a cell")
+        require(codec.find_cell(value) is None, f"an unknown {type(value).__name__} names a cell")
     runs = codec.label_runs(np.stack([np.arange(size)] * 2, axis=1))
-    require(runs == [*labels], "the name of a run of one cell differs from the cell's")
+    require(runs == [*labels], "a range of one cell has a label that differs from the cell's label")
     require(codec.suggest(_UNKNOWN), "an unknown value gets no suggestion")
     require(codec.remedy("them"), "the error for too many cells names no remedy")
 
@@ -139,14 +140,14 @@ def _check_spec(attribute: Attribute) -> None:
     codec, written = get_codec(attribute), get_codec(attribute).spec()
     again = Domain.from_spec({"a": json.loads(json.dumps(written))})["a"]
     for copy, what in (
-        (again, "what its spec describes"),
-        (pickle.loads(pickle.dumps(attribute)), "what is pickled"),
-        (pickle.loads(pickle.dumps(codec)).attribute, "its pickled codec's attribute"),
+        (again, "the attribute read from its spec"),
+        (pickle.loads(pickle.dumps(attribute)), "the attribute read from its pickle"),
+        (pickle.loads(pickle.dumps(codec)).attribute, "the attribute of its pickled codec"),
     ):
         is_same = type(copy) is type(attribute) and copy == attribute
-        require(is_same, f"{what} is another attribute")
-        require(hash(copy) == hash(attribute), f"{what} has another hash")
-        require(get_codec(copy).digest == codec.digest, f"{what} has another digest")
+        require(is_same, f"{what} is not equal to it")
+        require(hash(copy) == hash(attribute), f"{what} has a different hash")
+        require(get_codec(copy).digest == codec.digest, f"{what} has a different digest")
     if isinstance(written, Mapping):
         is_named = any(name in written for name in codec.spec_form.names)
         require(is_named, "no key of its spec_form names the kind in its spec")
@@ -163,7 +164,7 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
     require(codec.value_type in TYPE_NAMES, f"value_type is none of {[*TYPE_NAMES]}")
     null = OUTSIDE if attribute.other is None else attribute.size - 1
     require(codec.null_code == null, "null and values outside the domain have different codes")
-    require(codec.code_count == attribute.size, "codes are not the cells")
+    require(codec.code_count == attribute.size, "code_count differs from the number of cells")
     lacking = set(range(codec.value_count)) - {*values.values()}
     require(not lacking, f"`values` has none of the cells {sorted(lacking)[:8]}")
     given = np.array([*values, None], dtype=object)
@@ -172,7 +173,7 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
     require(codes.dtype.kind == "i", "codes are not integers")
     for value, code, cell in zip(given, codes.tolist(), expected, strict=True):
         require(code == cell, f"{value!r} has the code {code} and not {cell}")
-    require(codec.codes([]).tolist() == [], "no values have codes")
+    require(codec.codes([]).tolist() == [], "an empty list of values gets codes")
     for value in (_CANARY, 7):
         if isinstance(value, codec.value_type) or {codec.value_type, type(value)} <= {int, float}:
             continue

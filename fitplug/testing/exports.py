@@ -122,7 +122,7 @@ _IN_PARTS = "a release in parts"
 
 
 def list_export_cases() -> tuple[str, ...]:
-    """List the cases of `check_export`; a release in parts is read with pyarrow.
+    """List the cases of `check_export`. The case of a release in parts needs pyarrow.
 
     Example:
         >>> "public totals" in fitplug.testing.list_export_cases()
@@ -163,7 +163,7 @@ def check_export(write_and_read: WriteAndRead, case: str | None = None) -> None:
 
     Args:
         write_and_read: `write_and_read(release, folder)` exports the release, with all files in the
-            new folder, and reads the export, preferably with a library that is not yours. It
+            new folder, and reads the export, preferably with a library other than yours. It
             returns the rows of each group, in any order. A row maps each attribute of the group to
             a label, "estimate" and "std" to numbers and, if they are exported, "moe", "lower",
             "upper" to numbers and "protected" to whether the answer carries noise.

@@ -205,8 +205,8 @@ def make_workloads() -> Mapping[str, Workload]:
 def list_family_cases() -> tuple[tuple[str, str], ...]:
     """List the cases of `check_family`: the names of a workload and of a unit of privacy.
 
-    Not every workload has a case for every unit: persons in two crossed trees differ in too many
-    ways to list.
+    Some workloads have no case for some units: with two crossed trees, for example, persons can
+    differ in too many ways to list.
 
     Example:
         >>> fitplug.testing.list_family_cases()[0]
@@ -234,7 +234,7 @@ def check_family(
 ) -> None:
     """Check the plans of a family of covariances, for small workloads and every unit of privacy.
 
-    Each plan is verified, saved and loaded, and all that it claims is derived again by brute force
+    Each plan is verified, saved and loaded, and its claims are computed again by brute force
     (`check_plan`). If cvxpy is installed, its optimum is compared with the plan's cost and bound.
 
     Args:
@@ -276,7 +276,7 @@ def check_unit(
     *,
     design: DesignFunction = design_optimum,
 ) -> None:
-    """Check a unit of privacy: its plans, how files write it, and its relation to other units.
+    """Check a unit of privacy: its plans, its form in files, and its relation to other units.
 
     The cost of each plan is compared with all differences that you list, so write them down from
     the unit's definition and not from its code.
@@ -293,8 +293,8 @@ def check_unit(
     Example:
         >>> fitplug.testing.check_unit(fp.AddRemove(records=2, once_per="M"))
     """
-    require(str(unit), "the unit has no text for messages")
-    require(read_unit(unit.to_spec()) == unit, "the unit changes in a file")
+    require(str(unit), "str(unit) is empty, but messages need a text")
+    require(read_unit(unit.to_spec()) == unit, "the unit changes when it is written")
     designed = 0
     for name, workload in make_workloads().items():
         if workload.cell_count > _MOST_SOLVED:
@@ -317,8 +317,8 @@ def _check_comparisons(unit: Any, neighbours: ListNeighbours) -> None:
     """Check what one unit's claim of rho is in another unit, by random strategies."""
     workload = make_workloads()["numbers"]
     bound = BoundUnit.bind(unit, workload.domain)
-    require(read_bound_unit(bound.to_spec()) == bound, "its cells change in a file")
-    require(bound.count_changes(bound) == 1, "the unit does not imply itself")
+    require(read_bound_unit(bound.to_spec()) == bound, "the bound unit changes when it is written")
+    require(bound.count_changes(bound) == 1, "the unit does not cover itself")
     generator = np.random.default_rng(1)
     strategies = generator.integers(-9, 10, (_DRAWN, 4, workload.cell_count))
     mine = list(neighbours(workload, unit))
@@ -336,7 +336,7 @@ def _check_comparisons(unit: Any, neighbours: ListNeighbours) -> None:
                 most = _measure(A, workload, one) * changes**2
                 is_covered = _measure(A, workload, two) <= most
                 require(
-                    is_covered, f"a claim in {first} covers less of {second} ({name}) than said"
+                    is_covered, f"a claim in {first} covers less of {second} ({name}) than stated"
                 )
 
 

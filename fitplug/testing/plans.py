@@ -61,8 +61,8 @@ def list_neighbours(workload: Workload, unit: Unit) -> Iterator[Difference]:
         unit: The unit of privacy.
 
     Yields:
-        Each difference: its cells, and in each the number of rows of one neighbour minus that of
-        the other.
+        Each difference as pairs: a cell, and the number of rows that one neighbour has there minus
+        the number that the other has.
 
     Example:
         >>> next(iter(fitplug.testing.list_neighbours(workload, fp.ReplaceOne())))
@@ -127,7 +127,7 @@ def check_plan(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
     """Check every claim of a small plan about its mechanism.
 
     It compares the cost and the profile with all differences between neighbours, in exact integers.
-    It also checks that answers to as many rows as the plan allows do not overflow, and that the
+    It also checks that answers do not overflow at the most rows that the plan allows, and that the
     estimates have the stated variances and meet the targets. `check_bound` checks the optimum.
 
     Args:
@@ -154,7 +154,7 @@ def _check_cost(plan: Plan, largest: dict[Cell, int]) -> None:
     stated, most = plan.strategy.sensitivity_squared, max(largest.values())
     noise = Fraction(plan.noise_std) ** 2
     require(2 * plan.rho_exact * noise == stated, "rho_exact is not |A v|^2 / (2 noise_std^2)")
-    require(most <= stated, "two neighbours are answered farther apart than the plan says")
+    require(most <= stated, "the answers of two neighbours differ by more than the plan states")
     loosest = Fraction((1 + plan.overstatement) ** 2 * (1 + _ROUNDING))
     require(stated <= most * loosest, "the cost is overstated by more than the plan says")
     require(plan.overstatement or stated == most, "the cost is overstated")
@@ -218,7 +218,7 @@ def check_plan_file(plan: Plan) -> None:
     """Check that a plan that is saved and loaded is the same plan.
 
     Raises:
-        AssertionError: It is another one.
+        AssertionError: The loaded plan differs from the saved plan.
     """
     with tempfile.TemporaryDirectory() as folder:
         plan.save(Path(folder) / "plan.npz")
@@ -250,7 +250,7 @@ def check_bound(plan: Plan, neighbours: ListNeighbours | None = None) -> None:
         neighbours: As for `check_plan`.
 
     Raises:
-        AssertionError: The optimum lies outside.
+        AssertionError: The optimum lies outside this range.
         ImportError: cvxpy is not installed.
 
     Example:

@@ -154,7 +154,7 @@ def _count(make: MakeSource, count: Any, rows: _Rows) -> Tables:
     source = replace(read_source(make(rows.columns, rows.types)), **rows.options)
     limited = {} if rows.unit is None else {"unit": rows.unit}
     counted: Tables = count(source, (rows.domain, rows.tables), **limited)
-    require(counted.unit == rows.unit, "the tables name another limit on the rows of persons")
+    require(counted.unit == rows.unit, "the tables have a different limit on rows per person")
     return counted
 
 
@@ -243,9 +243,9 @@ def _check_persons(make: MakeSource, count: Any) -> None:
             most = [n if allows_any_rows(unit) else min(n, 1) for n in inside]
             counts = counted[k].tolist()
             is_within = all(n <= limit for n, limit in zip(counts, most, strict=True))
-            require(is_within, f"{unit}: more rows of a person in one cell than there may be")
+            require(is_within, f"{unit}: more rows of a person in one cell than allowed")
             wanted = min(unit.records, sum(most))
-            require(sum(counts) == wanted, f"{unit}: {sum(counts)} rows of a person with {wanted}")
+            require(sum(counts) == wanted, f"{unit}: {sum(counts)} rows of a person, not {wanted}")
 
 
 def _check_errors(make: MakeSource, count: Any) -> None:
@@ -266,7 +266,7 @@ def _check_errors(make: MakeSource, count: Any) -> None:
             require(is_silent, "an error quotes a value of a row")
             continue
         require(not is_missing, "a missing column raises no DataError")
-        require(not counted[domain.names].any(), "texts that spell no value are counted")
+        require(not counted[domain.names].any(), "texts that are not values are counted")
 
 
 def _list_causes(error: BaseException) -> list[BaseException]:
@@ -312,8 +312,8 @@ def check_source(
 
     Args:
         make_source: `make_source(columns, types)` puts rows where your source reads them, and
-            returns what `fitplug.count` takes. `columns` are the values of each column, and None;
-            `types` says which type each column has: str, int, float, bool or datetime.date.
+            returns what `fitplug.count` takes. `columns` has the values of each column, including
+            None; `types` has the type of each column: str, int, float, bool or datetime.date.
         case: One of `list_source_cases()`; None for all of them.
         count: The function that counts, with the arguments `(source, wanted, unit=...)` of
             `fitplug.count`.

@@ -45,9 +45,9 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
 
     Args:
         bounds: One (low, high) per range, in the attribute's own values. Both ends belong to the
-            range. For Bins the two are edges, and the range is the cells between them. For
-            Categories the range goes from the first to the second in the order of the domain. The
-            cell of `other` is in a range whose high end is its label, such as (65, "missing").
+            range. For Bins, `low` and `high` are edges, and the range has the cells between them.
+            For Categories the range goes from the first to the second in the order of the domain.
+            The cell of `other` is in a range whose high end is its label, such as (65, "missing").
 
     Raises:
         WorkloadError: `bounds` is not a list of pairs.

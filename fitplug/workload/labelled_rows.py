@@ -37,11 +37,11 @@ def subsets(named: Mapping[str, Any]) -> LabelledRows:
     Args:
         named: By label, a list of values or a mapping from values to coefficients. A list counts
             everybody who has one of the values, once. A mapping multiplies the count of each value
-            by its coefficient, and adds. A list always holds values and never coefficients. Values
-            are the attribute's own, or texts as tables show them, such as "[0, 10)" for bins. For a
-            Hierarchy, nodes of any level stand for all leaves in them. If one node lies in
-            another, their coefficients add up. Tables, files of targets and expressions name the
-            rows by the labels.
+            by its coefficient, and adds up the products. A list always holds values and never
+            coefficients. Values are the attribute's own, or texts as tables show them, such as
+            "[0, 10)" for bins. For a Hierarchy, nodes of any level stand for all leaves in them. If
+            one node lies in another, their coefficients add up. Tables, files of targets and
+            expressions name the rows by the labels.
 
     Raises:
         WorkloadError: A label or its values are not well formed.

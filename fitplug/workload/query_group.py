@@ -256,7 +256,7 @@ def marginals(
     """Ask for the marginal tables of all combinations of up to some number of attributes.
 
     These are the groups that `marginal` makes for each combination. Put them into a Workload's list
-    of groups, with others. A million of them take a few seconds.
+    of groups, with other groups. A million groups take a few seconds.
 
         fp.Workload(domain, [fp.marginals(domain, ways=3, std=5.0), fp.total(std=1.0)])
 
@@ -271,8 +271,8 @@ def marginals(
             which `itertools.combinations` lists them, tables of fewer attributes first.
 
     Returns:
-        The groups, as one item. Its `len` is their number, and iterating over it lists the
-        attributes of each.
+        The groups as one object. Its `len` is the number of groups, and iterating over it lists
+        the attributes of each group.
 
     Raises:
         WorkloadError: An attribute is unknown or named twice, `ways` is invalid, there are

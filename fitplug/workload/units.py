@@ -43,7 +43,7 @@ class AddRemove:
 
     k rows of one person cost k^2 times the rho of one row. They cost less if `distinct` or
     `once_per` guarantees that the rows lie in different cells. Counting with `person` enforces
-    these limits. Without `person`, the guarantee assumes that the rows keep them.
+    these limits. Without `person`, the guarantee assumes that the data satisfy the limits.
 
     Attributes:
         records: k, the largest number of rows per person, at most 10^6.
@@ -220,7 +220,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "does not say how many rows"
+        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "has no number of rows"
         raise BudgetError(f"the unit of privacy {wrong}. {form}")
     return AddRemove(**spec)
 

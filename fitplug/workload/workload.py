@@ -36,7 +36,7 @@ class Workload:
 
     Args:
         domain: The domain.
-        groups: What `queries`, `marginal`, `marginals` and `total` return.
+        groups: Query groups from `queries`, `marginal`, `marginals` and `total`.
 
     Attributes:
         domain: The domain.
@@ -127,7 +127,7 @@ class Workload:
         return select_largest_sets(tuple(itertools.islice(left, n)) for n in counts.tolist())
 
     def matrix(self) -> FloatArray:
-        """Build W, shape (m, d), whatever its size.
+        """Build W, shape (m, d), as a dense array, even if it is large.
 
         The rows of the groups follow one another, each group's in C order of its shape. The columns
         are in C order of `attributes`.

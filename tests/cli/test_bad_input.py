@@ -127,7 +127,7 @@ UNITS = [
     case("undecided unit", UNIT, 'unit = "?"', "[privacy] unit is still open", ONE),
     case("unit a number", UNIT, "unit = 3", "[privacy] unit = 3 must be a table", ONE),
     case("unit a text", UNIT, 'unit = "person"', "[privacy] unit = 'person' must be a table", ONE),
-    case("unit empty", UNIT, "unit = {}", "does not say how many rows. Write { records = 3 }"),
+    case("unit empty", UNIT, "unit = {}", "has no number of rows. Write { records = 3 }"),
     *(
         case(f"records {n}", "records = 1", f"records = {n}", "[privacy] unit", shown)
         for n, shown in [

@@ -101,7 +101,8 @@ def test_it_costs_nothing(root: Path, tmp_path: Path) -> None:
     report = fitplug("report", root / "spec.toml", "-o", root / "report.html")
     assert report.code == 0
     page = (root / "report.html").read_text()
-    assert "Coverage: the number of such rows by attribute, std 3.426, at no further cost." in page
+    said = "Coverage: the number of rows not counted, by attribute, std 3.426, at no further cost."
+    assert said in page
     assert "Not counted: " in page
 
 

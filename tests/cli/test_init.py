@@ -111,7 +111,7 @@ def test_codes_are_as_the_columns_have_them(tmp_path):
         "c": {"integers": [0, 9]},
         "d": {"codebook": "c.json"},
     }
-    assert "# e = ...  # its values in c.json cannot" in text
+    assert "# e = ...  # its values in c.json are not valid" in text
     assert load_spec(tmp_path / "release.toml").workload.domain["d"].size == 20
 
 

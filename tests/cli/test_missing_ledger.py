@@ -47,7 +47,7 @@ def test_a_release_that_was_charged_to_no_ledger_may_be_followed_by_one(tmp_path
     ran = fitplug("run", spec, "--replace")
     assert ran.code == 0
     assert "The earlier release cost rho = 0.0853" in ran.err
-    assert "which is in no ledger. Enter it with Ledger.charge in Python." in ran.err
+    assert "which no ledger records. Enter this cost with Ledger.charge in Python." in ran.err
 
 
 @pytest.mark.parametrize("parts", ["", "parts = true\n"])

@@ -283,7 +283,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "too small for further counts" not in text
     assert "rho of zCDP, for one person" in text
     apart = plan.bound_unit.apart
-    assert f"differ by the rows of one person, at most 3{apart}. A release" in text
+    assert f"differ by the rows of one person, at most 3{apart}. The releases" in text
     assert "for one person, rounded up" in text
     record = build_report_record(facts, None)
     assert record["unit"]["records"] == 3
@@ -301,7 +301,7 @@ def test_the_page_says_what_is_public_where_records_are_replaced(unit, kept):
     text = " ".join(render_page(collect_facts(fp.design(workload, unit=unit))).split())
     said = f"differ in the values of one row{kept}. The number of"
     assert said in text
-    assert "rows is public. A release" in text
+    assert "rows is public. The releases" in text
 
 
 @pytest.mark.slow
@@ -405,13 +405,13 @@ def test_a_chart_that_says_nothing_is_left_out():
     assert "privacy cost (% of rho)" in render_page(uneven)
     tree = collect_facts(WIDE["a tree"]())
     assert isinstance(tree.plan.strategy.structure, TreeStructure)
-    assert "costs of single cells were not computed" not in render_page(tree)
+    assert "cost of each single cell was not computed" not in render_page(tree)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(symmetry, "MOST_DENSE", 0)
         patch.setattr(symmetry, "MOST_CELLS", 0)  # the optimum over all cells is affordable
         apart = collect_facts(WIDE["a tree"]())
     assert isinstance(apart.plan.strategy.structure, ProductStructure)
-    assert "costs of single cells were not computed" in render_page(apart)
+    assert "cost of each single cell was not computed" in render_page(apart)
 
 
 @pytest.mark.long
@@ -468,7 +468,7 @@ class TestCommand:
         full = fitplug("report", plan, "--full", cwd=plan.parent)
         assert (short.returncode, short.stderr) == (0, "")
         *lines, rest = short.stdout.splitlines()
-        assert "More: --full" in rest
+        assert "For more, use --full" in rest
         assert set(lines) < set(full.stdout.splitlines())
         for left_out in ("1e-12", "weights 1/target", "Every cell costs the same", "this plan)"):
             assert left_out not in short.stdout

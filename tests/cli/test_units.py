@@ -83,7 +83,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("unit = {}", "[privacy] unit: the unit of privacy does not say how many rows"),
+        ("unit = {}", "[privacy] unit: the unit of privacy has no number of rows"),
         ("unit = { records = 0 }", "must be an integer from 1 to 1000000, not 0"),
         (
             "unit = { record = 3 }",

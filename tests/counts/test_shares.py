@@ -92,7 +92,7 @@ def test_weights_multiply_shares():
 
 def test_tables_that_hold_no_whole_records_are_refused():
     given = {("sex", "income"): [[1, 2], [4, 0]], ("sex",): [1, 1]}
-    with pytest.raises(fp.TablesError, match=r"does not consist of whole rows, .* 4 shares"):
+    with pytest.raises(fp.TablesError, match=r"do not add up to whole rows .*each row is 4 shares"):
         fp.Tables(DOMAIN, given)
     whole = fp.Tables(DOMAIN, given | {("sex", "income"): [[1, 3], [4, 0]]})
     assert whole.marginal(("sex",)).tolist() == [1, 1]

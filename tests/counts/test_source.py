@@ -61,7 +61,7 @@ def test_the_repr_is_short_and_has_no_secrets() -> None:
         ({"zone": "Mars/Base"}, DomainError, "'Mars/Base' is not a time zone"),
         ({"missing": "age"}, DomainError, "missing must be a mapping, not str"),
         ({"columns": ["age"]}, DomainError, "columns must be a mapping, not list"),
-        ({"columns": {"age": ""}}, DomainError, "'age' the column '', which is not a name"),
+        ({"columns": {"age": ""}}, DomainError, "'age' to '', which is not the name of a column"),
         ({"columns": {"age": "id"}, "person": "id"}, DomainError, "'id', which identifies persons"),
         ({"columns": {"age": "n"}, "weight": "n"}, DomainError, "is also an attribute"),
         ({"storage_options": SECRET}, DomainError, "storage_options must be a mapping, not str"),

@@ -577,7 +577,7 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"unit": fp.AddRemove(2)}, BudgetError, "Name their column"),
+        ({"unit": fp.AddRemove(2)}, BudgetError, "Name the column of persons"),
         ({"person_key": KEY}, BudgetError, "the source has no person"),
         ({"person": "id"}, BudgetError, "'id' identifies persons, but nothing limits"),
         (

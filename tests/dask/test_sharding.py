@@ -166,7 +166,7 @@ def test_slabs_cover_each_table_once_and_are_small() -> None:
         assert covered[slab.names][slab.index].size <= 990
     assert all((cells == 1).all() for cells in covered.values())
     with pytest.raises(
-        TablesError, match="200 cells for each of 'place', but a task can hold only 99"
+        TablesError, match="200 cells for each value of 'place', but a task can hold only 99"
     ):
         cut_slabs(DOMAIN, [("sex", "age", "place")], 99)
     assert choose_slab_cells(24 * 8000, 8) == 1000

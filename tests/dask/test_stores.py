@@ -154,7 +154,7 @@ def test_urls_that_mean_no_file(memory: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     assert 'pip install "fitplug[stores]"' in fails(f"gs://k:{SECRET}@bucket/p")
     assert "cannot be listed (ValueError)" in fails("nothing://at/all")
-    assert "chains file systems" in fails("simplecache::memory://x")
+    assert "combines several file systems" in fails("simplecache::memory://x")
     write(memory, "/n/state=01/age=x/a.parquet", people(1, 3).drop(["age"]))
     spelled = fails("memory://n/")
     assert spelled.startswith("folder memory:///n/state=01/age=x: the domain expects integers")

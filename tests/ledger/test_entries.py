@@ -213,7 +213,7 @@ def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
         ({"delta": 1e-9}, "epsilon needs delta, and delta needs epsilon"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
-        ({"epsilon": 1e-15, "delta": 1e-100}, "allows less than the least rho"),
+        ({"epsilon": 1e-15, "delta": 1e-100}, "allows less than the least rho that fitplug"),
     ],
 )
 def test_budgets_that_are_none(path: Path, given: dict[str, float], says: str) -> None:

@@ -112,9 +112,9 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     "a spec of another attribute": (
         "spec",
         lambda self: {"broken": self.attribute.steps + 1},
-        "what its spec describes is another attribute",
+        "the attribute read from its spec is not equal to it",
     ),
-    "a spec without its kind": ("spec", lambda self: {"angles": 4}, "is another attribute"),
+    "a spec without its kind": ("spec", lambda self: {"angles": 4}, "is not equal to it"),
     "no remedy": ("remedy", lambda self, names: "", "names no remedy"),
     "an unknown type": ("value_type", complex, "value_type is none of"),
     "a span that is too narrow": ("integer_span", (0, 300), "beyond integer_span"),
@@ -122,7 +122,7 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     "a pickle of another one": (
         "__reduce__",
         lambda self: (AnglesCodec, (Broken(3),)),
-        "its pickled codec's attribute is another attribute",
+        "the attribute of its pickled codec is not equal to it",
     ),
 }
 

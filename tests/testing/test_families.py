@@ -42,7 +42,7 @@ def test_a_unit_of_a_third_party_conforms() -> None:
 
 
 def test_a_unit_that_knows_half_its_differences_is_found() -> None:
-    with pytest.raises(AssertionError, match="farther apart than the plan says"):
+    with pytest.raises(AssertionError, match="differ by more than the plan states"):
         check_unit(fp.AddRemove(), list_households)
     with pytest.raises(AssertionError, match="different public totals"):
         check_unit(fp.ReplaceOne(within=("M",)), lambda w, u: list_neighbours(w, fp.ReplaceOne()))
@@ -54,7 +54,7 @@ def test_a_unit_that_claims_too_many_differences_is_found() -> None:
 
 
 def test_a_unit_that_is_read_as_another_is_found() -> None:
-    with pytest.raises(AssertionError, match="the unit changes in a file"):
+    with pytest.raises(AssertionError, match="the unit changes when it is written"):
         check_unit(Household(), list_households)
 
 
@@ -98,7 +98,10 @@ def test_a_refusal_without_a_message_is_found() -> None:
 
 
 FAULTS: dict[str, tuple[Any, str]] = {
-    "cost": (lambda s: {"sensitivity_squared": s.sensitivity_squared * 99 // 100}, "farther apart"),
+    "cost": (
+        lambda s: {"sensitivity_squared": s.sensitivity_squared * 99 // 100},
+        "differ by more",
+    ),
     "more cost": (lambda s: {"sensitivity_squared": s.sensitivity_squared + 1}, "overstated"),
     "profile": (lambda s: {"column_squares": s.column_squares * 0.99}, "profile is below"),
     "variances": (lambda s: {"unit_variances": s.unit_variances * 0.99}, "larger variance"),

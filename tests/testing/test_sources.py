@@ -167,7 +167,7 @@ FAULTS: dict[str, tuple[str, Any, Any, str]] = {
     "weights ignored": ("weights", to_arrow, forget_persons, "differs from a plain count"),
     "filters ignored": ("filters", to_arrow, forget_persons, "differs from a plain count"),
     "persons ignored": ("persons", to_arrow, forget_persons, "rows of a person"),
-    "fewer rows": ("persons", to_arrow, keep_fewer, "1 rows of a person with"),
+    "fewer rows": ("persons", to_arrow, keep_fewer, "1 rows of a person, not"),
     "a row quoted": ("errors", to_arrow, quote_a_row, "an error quotes a value of a row"),
 }
 

@@ -50,7 +50,7 @@ def test_the_spec_form_is_read_back(unit):
             lambda: read_unit({"replace_one": "a"}),
             r"= true or once_per = NAME, or \{ replace_one = \[\] \}",
         ),
-        (lambda: read_unit({"once_per": "a"}), "does not say how many rows"),
+        (lambda: read_unit({"once_per": "a"}), "has no number of rows"),
         (
             lambda: read_unit({"record": 2}),
             r"= true or once_per = NAME, or \{ replace_one = \[\] \}",

@@ -40,7 +40,7 @@ def compare(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the costs and margins of two specs, plans or releases. No data is read."""
+    """Compare the costs and margins of error of two specs, plans or releases. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     check_delta(delta)
     plans = [find_plan(path)[0] for path in (first_file, second_file)]
@@ -72,7 +72,9 @@ def _print_costs(plans: list[Plan], delta: float) -> None:
     ratio = f"{epsilon[1] / epsilon[0]:.3g}"
     label = f"epsilon at delta {format_delta(delta)}"
     table.add_row(label, *map(format_up, epsilon), ratio)
-    table.add_row("above the least rho, at most", *(format_percent_up(plan.gap) for plan in plans))
+    table.add_row(
+        "above the least rho by at most", *(format_percent_up(plan.gap) for plan in plans)
+    )
     print_table(table)
 
 

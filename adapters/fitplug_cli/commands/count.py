@@ -39,13 +39,16 @@ def count(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the files, rows, tasks and memory needed.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show the files, rows, tasks and memory that counting needs."
+        ),
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Count the exact tables that the plan needs. The file is CONFIDENTIAL."""
+    """Count the exact tables that the plan needs. The output file is CONFIDENTIAL."""
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
     path = output or spec_file.with_suffix(".counts.npz")

@@ -67,14 +67,16 @@ def estimate(
         Path | None,
         typer.Option(
             "--from",
-            help="CSV file with columns name and expression, or text file with lines name: "
-            "expression.",
+            help="CSV file with the columns name and expression, or text file with lines such as "
+            "name: expression.",
         ),
     ] = None,
     confidence: ConfidenceOption = 0.95,
     simultaneous: Annotated[
         bool,
-        typer.Option("--simultaneous", help="Make all intervals hold together at this confidence."),
+        typer.Option(
+            "--simultaneous", help="Make all intervals hold together with this confidence."
+        ),
     ] = False,
     by: Annotated[
         str | None,
@@ -89,14 +91,14 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute of the codes in the --by file, if no column has its name.",
+            help="Attribute that the codes in the --by file belong to, if no column has its name.",
         ),
     ] = None,
     leaf: Annotated[
-        str | None, typer.Option("--leaf", help="Column of codes in the --by file.")
+        str | None, typer.Option("--leaf", help="Column with the codes in the --by file.")
     ] = None,
     region: Annotated[
-        str | None, typer.Option("--region", help="Column of regions in the --by file.")
+        str | None, typer.Option("--region", help="Column with the regions in the --by file.")
     ] = None,
     output: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""`fitplug explore`: a local page on which targets are negotiated."""
+"""`fitplug explore`: a local page on which targets are agreed before any data are read."""
 
 from __future__ import annotations
 
@@ -57,15 +57,16 @@ def explore(
             "--port",
             min=0,
             max=65535,
-            help="Port on 127.0.0.1. [default: a free one]",
+            help="Port on 127.0.0.1. [default: a free port]",
             show_default=False,
         ),
     ] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the page's URL but do not open it.")
+        bool,
+        typer.Option("--no-browser", help="Print the URL of the page, but do not open a browser."),
     ] = False,
 ) -> None:
-    """Negotiate targets on a local page that shows what they cost. No data is read."""
+    """Change targets on a local web page that shows their privacy cost. No data is read."""
     document = read_document(spec_file)
     spec = build_spec(spec_file, document)
 
@@ -138,7 +139,7 @@ def _read_budget(spec: Spec) -> Budget | str:
     if ledger is None:
         return "The spec has no ledger."
     if ledger.unit not in (None, spec.unit):
-        return f"The ledger is in another unit of privacy: {ledger.unit}."
+        return f"The ledger is for another unit of privacy: {ledger.unit}."
     return Budget(ledger.total, ledger.spent, ledger.remaining)
 
 

@@ -37,7 +37,9 @@ def export(
     ],
     agency: Annotated[
         str | None,
-        typer.Option("--agency", help="For sdmx-csv: who maintains the structures, such as ISTAT."),
+        typer.Option(
+            "--agency", help="For sdmx-csv: agency that maintains the structures, such as ISTAT."
+        ),
     ] = None,
     structure_version: Annotated[
         str | None,
@@ -50,7 +52,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dimension",
-            help="For sdmx-csv: the dimension of an attribute, such as MONTH=TIME_PERIOD.",
+            help="For sdmx-csv: SDMX dimension for an attribute, such as MONTH=TIME_PERIOD.",
             metavar="ATTRIBUTE=DIMENSION",
         ),
     ] = None,
@@ -58,7 +60,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--codes",
-            help="For sdmx-csv: your own codes, from a file with columns value and code.",
+            help="For sdmx-csv: file with your own codes, in the columns value and code.",
             metavar="ATTRIBUTE=FILE",
         ),
     ] = None,
@@ -66,7 +68,7 @@ def export(
         list[str] | None,
         typer.Option(
             "--dataflow",
-            help="For sdmx-csv: the dataflow of a table whose structure another agency maintains.",
+            help="For sdmx-csv: dataflow for a table whose structure another agency maintains.",
             metavar="TABLE=AGENCY:ID(VERSION)",
         ),
     ] = None,

@@ -21,7 +21,7 @@ from fitplug_cli.spec import UNDECIDED
 from fitplug_dask.preview import FOLDER, ZONED, list_columns
 
 _HEAD = """\
-# What to publish about the people in {path}, and how accurately.
+# What to publish about the people in {path}, and how accurate it must be.
 # Written from the names and types of the columns. No row was read.
 #
 #     fitplug report {spec}    shows what the targets cost; reads no data
@@ -29,16 +29,16 @@ _HEAD = """\
 
 [data]
 path = {path}
-{zone}# person = "..."                # column that identifies people, to count no more rows of each
-#                               # than the unit below allows
-# weight = "..."                # for aggregated rows: column of how many people each stands for
+{zone}# person = "..."                # column that identifies people; counting then keeps no more
+#                               # rows per person than the unit below allows
+# weight = "..."                # for aggregated rows: column with the number of people per row
 # where = {{ COLUMN = ["..."] }}  # count only rows with one of these values
 
 [privacy]
 unit = {unit:<25}# {{ records = 1 }} if every row is a different person, or
                                 # {{ records = K }} if a person may have up to K rows, which cost
                                 # K^2 times the rho of one row
-# max_rho = 0.5                 # refuse if the targets cost more
+# max_rho = 0.5                 # stop if the targets cost more rho than this
 delta = 1e-9                    # the delta at which epsilon is reported
 
 [domain]                        # possible values, from a codebook and never from the rows
@@ -48,9 +48,9 @@ delta = 1e-9                    # the delta at which epsilon is reported
 {values}"""
 
 _TAIL = """
-[[query]]                       # a table. ATTRIBUTE = "identity" counts each value; others are
-name = "total"                  # "prefix", {{ ranges = [[18, 64]] }} or the name of a level.
-                                # Attributes that are not named are summed over.
+[[query]]                       # one table. Add ATTRIBUTE = "identity" to count each value, or
+name = "total"                  # "prefix", {{ ranges = [[18, 64]] }} or the name of a level instead
+                                # of "identity". The table sums over attributes not named here.
 std = 10.0                      # or moe = 20.0 with confidence = 0.90, or targets = "targets.csv"
 {more}
 [ledger]
@@ -62,14 +62,14 @@ path = "release/"
 
 [design]
 # coverage = true               # also release how many rows are not counted, at no further cost;
-#                               # not together with [data] person
+#                               # not possible with [data] person
 
 [about]                         # for the review of the release
 # name = "..."                  # name of the data product
 # curators = ["..."]            # who publishes it
 # description = "..."
 # intended_use = "..."
-# region = "..."                # region that it describes, or whose law applies
+# region = "..."                # region that the data describe, or whose law applies
 # sector = "..."                # Technology, Healthcare, Education, Government, Energy or Finance
 # unit = "person"               # whose rows are protected together
 # actors = "..."                # who holds the data, and who receives the release
@@ -93,7 +93,7 @@ _SECOND_QUERY = """
 _SUM_QUERY = """
 # [[query]]
 # name = {name}
-# {key} = "sum"                  # in the units of the measure
+# {key} = "sum"                  # sums, in the units of the measure
 # std = ...
 """
 
@@ -128,7 +128,8 @@ def init(
         "release.toml"
     ),
     codebook: Annotated[
-        Path | None, typer.Option("--codebook", help="Codebook with the attributes' values.")
+        Path | None,
+        typer.Option("--codebook", help="File that lists the values of each attribute."),
     ] = None,
     records: Annotated[
         int | None,
@@ -204,7 +205,10 @@ def _build_text(
     if sums or any(kind in _NUMBERS for kind in unknown):
         forms.append(("numbers", _SUMS))
     values = "".join(f"#   {kind:<10}{form}\n" for kind, form in forms)
-    values = values and f"# The values of an attribute, by the type of its column:\n{values}"
+    values = (
+        values
+        and f"# How to write the values of an attribute, by the type of its column:\n{values}"
+    )
     unit = f'"{UNDECIDED}"' if records is None else f"{{ records = {records} }}"
     zone = _ZONE if ZONED in types.values() else ""
     head = _HEAD.format(path=_quote(path), spec=spec, zone=zone, unit=unit, values=values)
@@ -239,7 +243,7 @@ def _write_known(
     try:
         size = Domain.from_spec({name: value})[name].size
     except DomainError:
-        return f"# {_write_key(name)} = ...  # its values in {codebook} cannot be an attribute"
+        return f"# {_write_key(name)} = ...  # its values in {codebook} are not valid"
     shown = json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         if "measure" in value:  # the column does not hold numbers

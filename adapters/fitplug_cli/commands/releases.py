@@ -346,7 +346,7 @@ def check_display(spec: Spec, plan: Plan) -> None:
     """Check before any work that the display tables of a release can be made.
 
     Raises:
-        SpecError: If they cannot.
+        SpecError: If they cannot be made.
     """
     if spec.output.display_request is None:
         return

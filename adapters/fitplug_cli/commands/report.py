@@ -55,7 +55,7 @@ def report(
             "--max-rho",
             parser=read_amount,
             metavar="<float>",
-            help="If the targets cost more, show how to relax them and exit with code 3.",
+            help="If the targets cost more than this, show how to relax them and exit with code 3.",
         ),
     ] = None,
     full: Annotated[
@@ -69,7 +69,7 @@ def report(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a plan and each of its targets cost. No data is read."""
+    """Show the privacy cost of a plan and of each target. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     if output is not None:
         check_target(output, _check_is_page)
@@ -108,7 +108,7 @@ def report(
     if output is None:
         print_report(facts, spec, full=full)
         if not full:
-            out.print("More: --full, or -o report.html for a page with plots.")
+            out.print("For more, use --full, or -o report.html for a page with plots.")
     else:
         text = render_page(facts, of_formulas)
         with replace_file(output, PUBLIC) as partial:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Release a series of periods, for one charge.",
+    help="Release counts period by period, for a single charge.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -87,7 +87,12 @@ def begin(
 @app.command()
 def add(
     spec_file: SpecArgument,
-    period: Annotated[str, typer.Argument(help="The next period.", metavar="PERIOD")],
+    period: Annotated[
+        str,
+        typer.Argument(
+            help="Period to release: the next value of the period attribute.", metavar="PERIOD"
+        ),
+    ],
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -111,9 +116,9 @@ def close(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """End a series early.
+    """End a series before its last period.
 
-    Its encrypted counts and their key are deleted, and nothing is refunded.
+    The encrypted counts and their key are deleted. Nothing is refunded.
     """
     set_up_output(quiet=quiet, as_json=as_json, verbose=verbose)
     spec = load_spec(spec_file)
@@ -173,7 +178,7 @@ def _find_folder(spec: Spec) -> Path:
 def _report(series: Series, ledger: Ledger, as_json: bool, before: int | None = None) -> None:
     """Print the progress of a series, as facts or JSON; `before` periods had been drawn."""
     drawn = series.read().drawn
-    done = " (this one was drawn before)" if drawn == before else ""
+    done = " (this period was already drawn)" if drawn == before else ""
     print_facts(("series", f"{series.folder}: {drawn} of {len(series.labels)} periods drawn{done}"))
     record = {
         "folder": str(series.folder),

@@ -18,12 +18,15 @@ from fitplug_cli.render.facts import format_percent
 
 def truncation(
     limited: Annotated[
-        Path, typer.Argument(help="Folder of the release with a limit per person.", metavar="KEPT")
+        Path,
+        typer.Argument(
+            help="Folder of the release with the lower limit on rows per person.", metavar="KEPT"
+        ),
     ],
     coarse: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a less accurate release with a larger limit per person.",
+            help="Folder of a less accurate release with a higher limit on rows per person.",
             metavar="WHOLE",
         ),
     ],
@@ -38,7 +41,7 @@ def truncation(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate how many rows a limit per person left out. No data is read."""
+    """Estimate how many rows a limit on rows per person left out. No data is read."""
     set_up_output(quiet=quiet, as_json=as_json)
     truncated = estimate_truncation(Release.load(limited), Release.load(coarse), expression, of=of)
     if as_json:

@@ -51,7 +51,9 @@ def verify(
     ],
     ledger_file: Annotated[
         Path | None,
-        typer.Option("--ledger", help="Also check that this ledger contains the release's charge."),
+        typer.Option(
+            "--ledger", help="Also check that this ledger has the charge for the release."
+        ),
     ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -59,8 +61,8 @@ def verify(
     """Check a plan, release, series or ledger from scratch. Exit with code 1 if a check fails.
 
     For a plan, check rho, the targets and the lower bound. For a release or a series, check its
-    plan, its digests, and each Parquet and CSV table against the answers. For a ledger, check the
-    chain of charges. No data is read.
+    plan, the digests of its files, and each Parquet and CSV table against the answers. For a
+    ledger, check that no charge was altered. No data is read.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     results = []

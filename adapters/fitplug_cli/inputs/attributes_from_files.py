@@ -204,7 +204,7 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
             + (
                 "."
                 if other is None
-                else f", and for other a text that is not a node, not {other!r}."
+                else f", and give `other` a text that is not a node's label, instead of {other!r}."
             )
         ) from None
     return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
@@ -263,7 +263,7 @@ def _check_codes(codes: Sequence[Code], locate: Locate, shortest: Any = None) ->
         if code in seen:
             raise DomainError(
                 f"{locate(i)}: the code is listed twice. Give a codebook with one line per code, "
-                "not a data file. In levels, the code comes last."
+                "not a data file. In levels, name the column of codes last."
             )
         if isinstance(code, int) and abs(code) >= 2**62:
             _check_sizes(codes, locate)

@@ -46,7 +46,7 @@ Labels: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True)
 class Codebook:
-    """What a codebook of many attributes says.
+    """The content of a codebook of many attributes.
 
     Attributes:
         entries: For each attribute, an entry of a [domain] table.

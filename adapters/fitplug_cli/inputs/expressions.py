@@ -50,7 +50,7 @@ class NamedExpression(NamedTuple):
         return (
             f"{self.where} is not a valid expression on this release"
             + (f": error at {at[1]}" if at else "")
-            + ". Give it as an argument to see why."
+            + ". Give the expression as an argument to see why."
         )
 
 

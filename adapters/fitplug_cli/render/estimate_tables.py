@@ -189,10 +189,10 @@ def print_estimates(estimates: Estimates) -> None:
     if estimates.approximate.any():
         out.print("approximate: the std of a ratio is computed by the delta method")
     if np.isinf(estimates.results["upper"]).any():
-        out.print("- as a margin: the interval is unbounded, because the denominator may be zero")
+        out.print("no margin (-): the interval is unbounded, because the denominator may be zero")
     if any_without_value:
         out.print(
-            "- as a value: the denominator is less than 3 stds from zero, or a quantile has no "
+            "no value (-): the denominator is less than 3 stds from zero, or a quantile has no "
             "rows. Estimate the counts separately."
         )
     if not estimates.is_of_all_rows:

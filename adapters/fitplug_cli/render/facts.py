@@ -219,12 +219,15 @@ class Facts:
         """Why there is no chart of the profile; None if there is one."""
         structure = self.plan.strategy.structure
         if structure.asymmetric and not structure.profile_attributes:
-            return "No cell costs more than rho. The costs of single cells were not computed."
+            return "No cell costs more than rho. The cost of each single cell was not computed."
         if self.profile[-1] < _EVEN:
             return None
         if self.plan.unit.records == 1:
             return "Every cell costs the same: rho."
-        return "Every cell costs the same: rho, for the costliest person with a row in it."
+        return (
+            "Every cell costs the same: rho, which is the cost of the costliest person with a row "
+            "in the cell."
+        )
 
     @property
     def measure_note(self) -> str:
@@ -253,7 +256,8 @@ class Facts:
         """Why no further count is free although cells cost different amounts."""
         if self.plan.has_coverage:
             return (
-                "No further count is free, because rows outside the domain already cost all of rho."
+                "No further count is free, because the counts of rows outside the domain already "
+                "cost all of rho."
             )
         if allows_any_rows(self.plan.unit):
             return "The unused budget is too small for further counts by one attribute."
@@ -354,7 +358,7 @@ def _compare_usual(plan: Plan, mechanism: _Mechanism) -> UsualMechanism:
     except WorkloadError:
         return UsualMechanism(name, None, "too many cells and queries")
     except DesignError:
-        return UsualMechanism(name, None, "not found to six digits")
+        return UsualMechanism(name, None, "not computed to six digits")
     worst = max(
         float((variances[group] / (plan.scale * plan.targets[group])).max())
         for group in plan.workload.names

@@ -103,7 +103,10 @@ def describe_coverage(plan: Plan) -> list[tuple[str, str]]:
         return []
     std = float(plan.coverage.upper_variances(plan.noise_std).max()) ** 0.5
     return [
-        ("coverage", f"the number of such rows by attribute, std {std:.4g}, at no further cost")
+        (
+            "coverage",
+            f"the number of rows not counted, by attribute, std {std:.4g}, at no further cost",
+        )
     ]
 
 
@@ -177,7 +180,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         rows = f"about {rounded:,} (from the files' footers)"
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
-        files += f"; {preview.left_out:,} more in folders that where in [data] excludes"
+        files += f"; {preview.left_out:,} more in folders that [data] where excludes"
     print_facts(
         ("files", files),
         ("rows", rows),
@@ -280,8 +283,8 @@ def print_release(
         earlier = read_release_record(LocalPlace(published.earlier))
         if "rho" in earlier and earlier.get("ledger_entry") is None:
             warn(
-                f"The earlier release cost rho = {format_up(earlier['rho'])}, which is in no "
-                "ledger. Enter it with Ledger.charge in Python."
+                f"The earlier release cost rho = {format_up(earlier['rho'])}, which no ledger "
+                "records. Enter this cost with Ledger.charge in Python."
             )
 
 

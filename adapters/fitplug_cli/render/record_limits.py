@@ -85,11 +85,11 @@ def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tupl
         )
     sentences.append(
         "A lower limit costs less privacy but leaves out more rows. No margin of error covers the "
-        "rows left out. [data] person makes counting enforce the limit."
+        "rows left out. Set [data] person to make counting enforce the limit."
     )
     if limited != "declared":
         sentences.append(
-            "To estimate how many are left out, release the total with a large limit K and a "
+            "To estimate how many rows are left out, release the total with a large limit K and a "
             "coarse std, for rho = K^2 / (2 std^2), and run `fitplug truncation`."
         )
     return tuple(sentences)

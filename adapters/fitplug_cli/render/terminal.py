@@ -124,8 +124,8 @@ def _print_slack(facts: Facts) -> None:
     )
     for free in facts.free_counts:
         out.print(
-            f"Also free: {free.cells:,} of the {free.of:,} counts by {free.attribute}, with "
-            f"std {_format_interval(free.least_std, free.largest_std)}."
+            f"At no further cost: {free.cells:,} of the {free.of:,} counts by {free.attribute}, "
+            f"with std {_format_interval(free.least_std, free.largest_std)}."
         )
 
 

@@ -31,7 +31,7 @@ HOW_TO_WRITE_UNIT = (
 
 HOW_TO_WRITE_LEDGER = (
     "Add [ledger] with a path and the whole budget for these people, rho. To release without a "
-    "ledger, write ledger = false above the first section. Then nothing adds up the costs."
+    "ledger, write ledger = false above the first section. Then no ledger adds up the costs."
 )
 """The remedy for a spec that does not decide on a ledger."""
 

@@ -364,8 +364,9 @@ def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     check_unit(unit, workload.domain)
     if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
-            f"with a person ({name_person(person)}), replacing a row may change the exact totals "
-            f"of {' and '.join(unit.within)}. Remove person, or write {{ replace_one = [] }}."
+            f"[data] person ({name_person(person)}) limits the rows per person, so replacing a row "
+            f"may change the exact totals of {' and '.join(unit.within)}. Remove person, or write "
+            "{ replace_one = [] }."
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
     if person and once_per not in (None, *workload.attributes):

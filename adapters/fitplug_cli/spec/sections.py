@@ -234,8 +234,8 @@ class DesignSection(_Section):
 class Document(_Section):
     """All sections of a spec file, as they are written.
 
-    `ledger` has no default: without a ledger nothing adds up what releases cost, which only the
-    publisher may decide. It is None where the spec has `ledger = false`.
+    `ledger` has no default, because only the publisher may decide to release without a ledger,
+    where nothing adds up the costs. It is None if the spec has `ledger = false`.
     """
 
     data: DataSection

@@ -100,7 +100,7 @@ def explain_mismatch(
         attribute: The attribute, or the encoder of weights.
         arrow_type: The Arrow type of the column.
         says: The subject and verb of the sentence about what is expected.
-        zone: The time zone in which times that have a zone get their day.
+        zone: The time zone that determines the day of times with a zone.
     """
     if attribute is WEIGHT:
         return explain_weight_mismatch(arrow_type)

@@ -179,7 +179,7 @@ def needs_conversion(value_type: type, arrow_type: Any, zone: str | None = None)
     Args:
         value_type: The type of the values that the attribute expects.
         arrow_type: The type of the column; the attribute accepts it.
-        zone: The time zone in which times that have a zone get their day.
+        zone: The time zone that determines the day of times with a zone.
     """
     if pt.is_dictionary(arrow_type):
         return needs_conversion(value_type, arrow_type.value_type, zone)
@@ -196,7 +196,7 @@ def convert_values(column: Any, value_type: type, zone: str | None = None) -> An
     Args:
         column: An Arrow array (n,).
         value_type: The type of the values that the attribute expects.
-        zone: The time zone in which times that have a zone get their day.
+        zone: The time zone that determines the day of times with a zone.
 
     Returns:
         The column itself, if it needs no conversion.
@@ -233,8 +233,8 @@ def convert_persons(column: Any) -> Any:
 def spell_persons(column: Any) -> Any:
     """Convert a column (n,) of person identifiers, text or integers, to text.
 
-    One frame may hold a column as integers and another, because of a null, as floats; only as text
-    do they agree.
+    One frame may hold a column as integers and another, because of a null, as floats; only their
+    text forms agree.
     """
     if pt.is_dictionary(column.type):
         column = column.dictionary_decode()

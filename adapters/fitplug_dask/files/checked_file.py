@@ -71,7 +71,7 @@ class ColumnRules:
     """The caller's rules for reading columns, beyond what their types determine.
 
     Attributes:
-        zone: The time zone in which times that have a zone get their day; None refuses them.
+        zone: The time zone that determines the day of times with a zone; None refuses them.
         missing: For columns that a file may lack, the value that all of its rows then have; None
             is null.
         columns: By attribute, the name of its column in the files, where the two differ.
@@ -163,7 +163,7 @@ class Adaptation:
         persons: By converted column of person identifiers, what it holds (see
             `classify_person_type`); "" if it may hold text or integers.
         weight: The column of weights, if its type is unchecked.
-        zone: The time zone in which times that have a zone get their day.
+        zone: The time zone that determines the day of times with a zone.
         repeated: The keys of folders that the file also holds as columns.
         filled: By column that the file lacks, the integer that all rows have instead.
         deleted: Which rows are deleted, for `unpack_rows`; None if there are none. CONFIDENTIAL.

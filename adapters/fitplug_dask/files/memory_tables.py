@@ -75,7 +75,7 @@ def convert_frame(
             column of nulls.
         value_types: The types of the values that attributes expect. A column without one
             identifies persons.
-        zone: The time zone in which times that have a zone get their day.
+        zone: The time zone that determines the day of times with a zone.
 
     Raises:
         DamagedFileError: The object is not a frame, or has a column twice.

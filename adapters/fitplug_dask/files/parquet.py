@@ -288,9 +288,9 @@ _LOCAL_FILES, _STORED_FILES = 100, 2
 def sample_checksums(files: Sequence[CheckedFile]) -> tuple[int, int]:
     """Look for a checksum in the first page of a sample of the Parquet files.
 
-    Checksums are optional, and most files have none; all files of one writer are alike in this.
-    Without a checksum, a flipped bit in a page may change a value unnoticed. Each count logs this
-    once.
+    Checksums are optional, and most files have none; the files of one writer either all have them
+    or all lack them. Without a checksum, a flipped bit in a page may change a value unnoticed. Each
+    count logs this once.
 
     Returns:
         The number of inspected files whose first page has no checksum, and of all inspected files.

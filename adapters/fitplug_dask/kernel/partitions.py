@@ -109,7 +109,7 @@ class Partition:
 
     @property
     def max_rows(self) -> int:
-        """An upper bound of all counters: the number of rows, if it is exact for all files."""
+        """An upper bound on every counter: the number of rows, if it is exact for all files."""
         return self.rows if all(file_slice.file.exact for file_slice in self.slices) else 2**62
 
     def __repr__(self) -> str:

@@ -121,7 +121,7 @@ class RowCounting:
         stored = None if seal is None else self.store.find_seals(self._describe(), seal)
         if stored is None or seal is None:
             return None
-        _LOG.info("the release continues with the counts that were charged for")
+        _LOG.info("the release continues with the stored counts of its charge")
         of_run, seals = stored
         return StoredCounts(of_run, self.release.request.rows, seal, seals)
 

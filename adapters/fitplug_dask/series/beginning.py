@@ -102,7 +102,7 @@ def begin_series(
     _check_charge(ledger, StagedCharge(begun.entry, stage), record, place)
     if stage.state == "published":  # another process has drawn all periods meanwhile
         key_of_counts.remove()
-    with report_write_errors(place, "The series is charged. Run it again to finish it."):
+    with report_write_errors(place, "The series is charged. Run again to finish it."):
         record.write(place)
     return open_series(place, ledger=ledger, key_file=key_file)
 

@@ -47,12 +47,12 @@ class Series:
     All releases are in the folder, from which `read` reads them. The series itself holds no data.
 
     Attributes:
-        folder: The absolute path of its folder.
-        plan: The plan, which is causal along the periods.
+        folder: The absolute path of the series' folder.
+        plan: The plan, whose answers can be drawn period by period.
         record: The record of the series.
         noise_source: The noise of the whole series, and its privacy cost.
         charge: The charge; None for a series that can only be read.
-        key: Where the key of the sealed counts is; None for a series that can only be read.
+        key: The location of the encrypted counts' key; None for a series that can only be read.
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class Series:
 
     @property
     def key_file(self) -> Path | None:
-        """The file of the key of the sealed counts; None for a series that can only be read."""
+        """The key file of the encrypted counts; None for a series that can only be read."""
         return None if self.key is None else self.key.path
 
     @property
@@ -96,15 +96,15 @@ class Series:
         """Read the release so far.
 
         If a process was killed after it drew a period, the period is published now. If the ledger
-        is an older copy that lacks a period in the folder, the period is entered again.
+        is an older copy that lacks a period in the folder, the period is recorded again.
 
         Returns:
             The estimates of all queries that count no later period, with their variances.
 
         Raises:
             InputError: A file is damaged or was edited.
-            FitplugError: The ledger has a drawn period whose answers are not here, or the ledger
-                lacks a period in the folder that may have been edited.
+            FitplugError: The ledger records a drawn period whose answers are missing here, or lacks
+                a period in the folder that may have been edited.
         """
         return self._join(self._read_answers())
 
@@ -113,8 +113,8 @@ class Series:
     ) -> PartialRelease:
         """Draw the noise of a period, once, and write its folder.
 
-        If the period is already drawn, it is returned as it was released, and the data are not
-        read. If an earlier call was stopped, this one continues it with the counts that were sealed
+        If the period is already drawn, this returns what was released and does not read the data.
+        If an earlier call was interrupted, this call continues it with the counts that were stored
         then.
 
         Args:
@@ -122,20 +122,20 @@ class Series:
             data: Exact counts that include at least `tables`, a function that returns them when
                 they are needed, or a `fitplug.Source` or its path. Only the cells of this period
                 are used. The counts must be final: later changes to the data are in no release. A
-                source with `person` should contain only the rows of this period, because all its
-                rows of a person compete. Each period is counted separately; "Series" in the
-                documentation explains what this enforces.
+                source with `person` should contain only the rows of this period, because the limit
+                on rows per person chooses among all rows of the source. Each period is counted
+                separately; "Series" in the documentation explains what this enforces.
 
         Returns:
             The release so far, including this period.
 
         Raises:
-            InputError: There is no such period, an earlier one is not drawn yet, the series is
+            InputError: There is no such period, an earlier period is not drawn yet, the series is
                 closed, the counts are needed and not given, or a file is damaged.
             TablesError: The tables do not match the plan.
             LedgerError: The ledger cannot be read or written.
             SamplerError: OpenDP's sampler fails its test.
-            FitplugError: A file cannot be written. The same call then finishes the period.
+            FitplugError: A file cannot be written. Repeating the call then finishes the period.
         """
         index = self._find_period(period)
         drawn = self._read_answers()

@@ -181,7 +181,7 @@ def list_stored_files(url: str, options: Options) -> list[Location]:
     """
     displayed = redact_url(url)
     if "::" in url:
-        raise DataError(f"{displayed} chains file systems. Give a plain URL.")
+        raise DataError(f"{displayed} combines several file systems (::). Give a plain URL.")
     try:
         return guard_secrets(lambda: _list_locations(url, options))
     except DataError as error:

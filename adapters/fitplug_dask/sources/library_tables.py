@@ -83,7 +83,7 @@ class SharedStream(LibraryLocation):
         self._ended: set[int] = set()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a stream cannot leave its process")
+        raise TypeError("a stream cannot be sent to another process")
 
     def pull_batches(self, share: int, columns: Sequence[str]) -> Iterator[Any]:
         """Yield batches until the stream has ended, each to only one share.

@@ -170,7 +170,7 @@ class Variant {
 
   cancel() {
     if (this.request) this.request.abort();
-    this.alert("Cancelled. The cost shown is that of the targets before. Change a target to design again.");
+    this.alert("Cancelled. The cost shown is for the previous targets. Change a target to design again.");
     if (this.outcome) this.showCost(this.outcome);
     this.cost.classList.add("stale");
     find(".write", this.cost).focus();
@@ -224,8 +224,8 @@ class Variant {
       const left = budget.remaining - rho;
       find("p", box).textContent = `Ledger: ${formatUp(budget.spent)} of ${format(budget.total)} spent, `
         + (left < 0 ? `${formatDown(budget.remaining)} left.`
-          : `this plan ${formatUp(rho)}, ${formatDown(left)} left after it.`);
-      limits.push([budget.remaining, "the ledger's remainder"]);
+          : `this plan costs ${formatUp(rho)} and leaves ${formatDown(left)}.`);
+      limits.push([budget.remaining, "the ledger's remaining budget"]);
     } else find("p", box).textContent = state.budget_note;
     if (most !== null) limits.push([most, "the spec's max_rho"]);
     const [least, what] = limits.reduce((a, b) => (b[0] < a[0] ? b : a), [Infinity, ""]);
@@ -237,7 +237,7 @@ class Variant {
       // Designs end within a gap of the least rho, which the factor allows for.
       this.factor = roundUp(Math.sqrt(rho / least * 1.0005), 4);
       over.textContent = `Over ${what} of ${formatDown(least)} by ${formatUp(rho - least)}.`
-        + (least > 0 ? " Relax targets, or all of them at once:" : " Raise the budget.");
+        + (least > 0 ? " Relax some targets, or all of them at once:" : " Raise the budget.");
       fit.textContent = `Multiply all by ${this.factor}`;
     } else if (spend !== null) {
       over.textContent = `The spec spends rho = ${format(spend)}: every std and margin is multiplied by `
@@ -251,9 +251,9 @@ class Variant {
     show(find(".shares", field), isPriced);
     find(".meter span", field).style.width = `${100 * Math.min(Math.max(got.price ?? 0, 0), 1)}%`;
     price.textContent = isPriced ? `${formatPercent(got.price)} of rho` : "";
-    saving.textContent = !isPriced ? "No price: the design also weighs the total error."
-      : got.saves < NOTHING ? "10% looser saves next to nothing."
-        : `10% looser saves at most ${formatUp(got.saves * rho)} (${formatPercent(got.saves)}).`;
+    saving.textContent = !isPriced ? "No price: the cost also depends on the weight of the total error."
+      : got.saves < NOTHING ? "A 10% larger std saves almost nothing."
+        : `A 10% larger std saves at most rho ${formatUp(got.saves * rho)} (${formatPercent(got.saves)}).`;
     const { queries } = state.groups[at];
     const all = queries === 1 ? "exactly at the target"
       : `${got.binding.toLocaleString("en")} of ${queries.toLocaleString("en")} exactly at their target`;
@@ -346,8 +346,8 @@ let written;
 function openWriting(variant) {
   written = variant;
   const which = isComparing() ? `the targets of variant ${variant.name}` : "these targets";
-  find("#writing-what").textContent = `A copy of ${state.name} in its folder, with ${which}. `
-    + "Comments and order stay.";
+  find("#writing-what").textContent = `Writes a copy of ${state.name} to the same folder, with ${which}. `
+    + "Comments and order are kept.";
   find("#file-name").value = state.suggested;
   sayWritten("", false);
   find("#writing").showModal();

@@ -135,10 +135,10 @@ class Certifier(ABC, Generic[S]):
         """
         if not (objective.plain or self.takes_objectives):
             raise PlanError(
-                f"this kind of plan ({structure}) has neither cell budgets nor total_error_weight"
+                f"this kind of plan ({structure}) cannot have cell budgets or total_error_weight"
             )
         if (frame != NO_FRAME) != self.has_frame:
-            raise PlanError("the frame of the dual weights is not one of the structure's")
+            raise PlanError("the frame of the dual weights does not fit this kind of plan")
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify the level of each tier; see `fitplug.certify.tiers.certify_tiers`."""

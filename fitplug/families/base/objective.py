@@ -161,7 +161,7 @@ class CellBudgets:
                         "cell. Leave the cell out of the queries, or give it a budget."
                     )
                 raise BudgetError(
-                    f"cell_budgets{place} is {least[at]:g}. In cells that queries count it must "
+                    f"cell_budgets{place} is {least[at]:g}. In cells that queries count, it must "
                     f"lie between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}."
                 )
         return structure.take_least(np.where(is_counted, least, 1.0))

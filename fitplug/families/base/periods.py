@@ -207,7 +207,7 @@ class PeriodStructure(Structure):
     def remedy(self) -> str:
         return (
             f"noise is independent between the cells of {self.periods.name}, except in totals, so "
-            "the plan is only nearly the optimum; for the optimum, use fewer cells"
+            "the plan is only nearly optimal; for the optimum, use fewer cells"
         )
 
 

@@ -206,5 +206,5 @@ def test_which_workloads_are_chains_with_bins(monkeypatch) -> None:
 
 def test_ranges_much_tighter_than_prefixes_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(bins, "MOST_CLASSES", 20)
-    with pytest.raises(fp.DesignError, match=r"ranges of x have targets so small.*two prefixes"):
+    with pytest.raises(fp.DesignError, match=r"ranges of x are much smaller.*two prefixes"):
         draft_chain(ask_chain(60, PREFIX, ask_bins(60, 2, variance=0.01)))

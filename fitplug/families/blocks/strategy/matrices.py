@@ -101,7 +101,7 @@ class BlockSetStrategy(BlockSetIntegers[S]):
         """
         if block_set.basis.kind != "cells":
             # The sensitivity is computed for the cells themselves: a scaled row would cost more.
-            raise PlanError("the basis is not the single remaining cell")
+            raise PlanError("the basis must be the single remaining cell")
 
     def check_blocks(self) -> None:
         for block_set in self.block_sets:

@@ -75,9 +75,9 @@ def design_binned_chain(
     assert best is not None
     if least > (1 + _MOST_GAP) * duals.lower:
         raise DesignError(
-            f"the ranges of {structure.chain} have targets so small compared with those of its "
-            "prefixes that the best plan found costs more than twice the proven lower bound. Ask "
-            "for prefixes of fewer values, or leave out ranges: each is the difference of two "
+            "the best plan found costs more than twice the proven lower bound, because the targets "
+            f"of the ranges of {structure.chain} are much smaller than those of its prefixes. "
+            "Ask for prefixes of fewer values, or leave out ranges: each is the difference of two "
             "prefixes"
         )
     return Design.in_one_tier(

@@ -93,8 +93,8 @@ class BinnedChainStructure(ChainStructure):
     @property
     def remedy(self) -> str:
         return (
-            f"{super().remedy}, or ask ranges of it with targets that are not much smaller than "
-            "those of its prefixes"
+            f"{super().remedy}, or ask for ranges with targets that are not much smaller than the "
+            "targets of the prefixes"
         )
 
     @property
@@ -111,9 +111,10 @@ class BinnedChainStructure(ChainStructure):
         super().check_size()
         if not self.fits:
             raise WorkloadError(
-                f"the ranges of {self.chain} with its prefixes take {self._range_cells:,} "
-                f"coefficients. The limit is {MOST_RANGE_CELLS:,}. Ask for fewer ranges that do "
-                "not begin at the first cell: each is the difference of two prefixes"
+                f"the ranges of {self.chain}, together with its prefixes, take "
+                f"{self._range_cells:,} coefficients. The limit is {MOST_RANGE_CELLS:,}. Ask for "
+                "fewer ranges that do not begin at the first cell: each is the difference of two "
+                "prefixes"
             )
         cells = sum(self.measured_cells)
         if cells > MOST_BINNED_CELLS:

@@ -96,7 +96,7 @@ class ChainStructure(Structure):
     @property
     def remedy(self) -> str:
         return (
-            "for so many cells fitplug finds only nearly the optimum; for the optimum, "
+            "for so many cells fitplug finds only a nearly optimal plan; for the optimum, "
             f"use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
         )
 

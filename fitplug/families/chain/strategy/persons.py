@@ -59,12 +59,12 @@ class ChainPersonStrategy(ChainStrategy):
         super().check_form()
         matrix = self.chain_matrix
         if not isinstance(matrix, NestedChain):
-            raise PlanError("chains of several periods have nested triangles")
+            raise PlanError("the matrix of several periods must be a chain of nested triangles")
         if isinstance(matrix, PeriodChain):
             partner = int(self.structure.periods.partners[0])
             others = np.delete(matrix.totals, [partner] if partner >= 0 else [], axis=0)
             if others.any() or not matrix.is_equal(0, partner):
-                raise PlanError("only contrasts of periods have a further row")
+                raise PlanError("only contrasts of periods may have a further row")
 
     @property
     def _nested(self) -> NestedChain:

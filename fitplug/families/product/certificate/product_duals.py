@@ -98,7 +98,7 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
         for n in (batched.widths[factor.attribute],)
     ]
     if sum(float(r) * n * min(r, n) for r, n in shapes) > MAX_FACTORS:
-        raise ValueError("dual weights: the factors are too large to take singular values of")
+        raise ValueError("dual weights: the factors are too large to compute their singular values")
 
 
 def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:

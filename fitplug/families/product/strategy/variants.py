@@ -121,13 +121,13 @@ class VariantMatrix(AttributeMatrix):
         return max(matrix.growth for matrix in self.matrices)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
-        raise TypeError("an attribute with variants has a matrix for each block: use those")
+        raise TypeError("an attribute with variants has one matrix per block. Use these.")
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        raise TypeError("an attribute with variants has a matrix for each block: use those")
+        raise TypeError("an attribute with variants has one matrix per block. Use these.")
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        raise TypeError("an attribute with variants has a matrix for each block: use those")
+        raise TypeError("an attribute with variants has one matrix per block. Use these.")
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self.reference / sum(self.reference.tolist()))
