@@ -159,5 +159,5 @@ def test_the_extras_of_fitplug_and_opendp_for_mbi_go_together() -> None:
     assert pin.operator == "=="
     assert ours.specifier.contains(pin.version)
     text = (ROOT / "docs" / "howto" / "synthetic.md").read_text(encoding="utf-8")
-    assert f"`opendp[mbi]` 0.16 brings mbi {pin.version}" in text
+    assert f"`opendp[mbi]` 0.16 installs mbi {pin.version}" in text
     assert version("opendp").startswith("0.16.")
