@@ -287,14 +287,14 @@ def _build_pairs(
         if unfolded is not None:
             return _check_size(unfolded)
     if name is not None and not pairs.fits:
+        tree = (name, "merged")
+    if tree:
         try:
-            return _build_tree(workload, unit, symmetric, (name, "merged"), TreePairStructure)
+            return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
         except WorkloadError:
-            if not _can_be_product(pairs):
+            if not (is_chosen and _can_be_product(pairs)):
                 raise
             family = True
-    if tree:
-        return _build_tree(workload, unit, symmetric, tree, TreePairStructure)
     takes_product = family or (family is None and not (pairs.fits or pairs.fits_named))
     if takes_product and _can_be_product(pairs):
         return _build_product(pairs, ProductPairStructure)

@@ -154,11 +154,11 @@ def test_plans_of_many_random_workloads_claim_what_is_true(seed):
     check_claims(*draw_pairs(rng, 18), rng)
 
 
-def draw_trees(rng, most, beside):
-    """Draw a workload of hierarchies, perhaps beside ages, of at most so many cells, and a unit."""
+def draw_trees(rng, most, second):
+    """Draw a workload of a hierarchy and a second attribute, of few cells, and a unit."""
     while True:
         p = draw_hierarchy(rng)
-        w = fp.Integers(0, 2) if beside == "ages" else draw_hierarchy(rng)
+        w = fp.Integers(0, 2) if second == "ages" else draw_hierarchy(rng)
         domain = fp.Domain({"p": p, "w": w, "s": ["x", "y"]})
         ages = ["prefix", "identity", fp.ranges([(0, 0), (1, 2)])]
         levels = {
@@ -194,16 +194,16 @@ def draw_hierarchy(rng):
 @pytest.mark.parametrize("has_grades", [True, False], ids=["by node", "one scale"])
 @pytest.mark.parametrize("top", [1, 2, 600])
 @pytest.mark.parametrize(
-    ("seed", "beside"), [*((i, "hierarchy") for i in range(6)), (9, "ages"), (15, "ages")]
+    ("seed", "second"), [*((i, "hierarchy") for i in range(6)), (9, "ages"), (15, "ages")]
 )
-def test_hierarchies_claim_what_is_true(seed, beside, top, has_grades, monkeypatch):
+def test_hierarchies_claim_what_is_true(seed, second, top, has_grades, monkeypatch):
     """A hierarchy is divided below its top level, which has at most so many nodes."""
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     monkeypatch.setattr(batches, "find_tree", partial(find_tree, most=top))
     if not has_grades:
         monkeypatch.setattr(products, "MOST_PAIRS", 0)
     rng = np.random.default_rng(seed)
-    check_claims(*draw_trees(rng, 36, beside), rng)
+    check_claims(*draw_trees(rng, 36, second), rng)
 
 
 def raise_bound(factor):

@@ -33,6 +33,7 @@ from fitplug.families.product.design.scales import (
     VarianceMatrix,
     build_extreme_rows,
     compute_scales,
+    invert_scales,
 )
 from fitplug.families.product.shape.batches import BatchedGroups, gather_tables
 from fitplug.numeric import FloatArray
@@ -290,7 +291,7 @@ class QueryAscent:
     @property
     def precisions(self) -> FloatArray:
         """1 / z, or 0 for scales that no query needs, shape (count,)."""
-        return np.divide(1.0, self.z, out=np.zeros_like(self.z), where=self.z > 0)
+        return invert_scales(self.z)
 
     @property
     def total(self) -> float:

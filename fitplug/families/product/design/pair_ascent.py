@@ -34,6 +34,14 @@ def ascend_pairs(
     return p / p.sum(axis=1, keepdims=True), S
 
 
+def ascend_leaves(p: FloatArray, gains: FloatArray, mixing: float) -> FloatArray:
+    """Raise the weights (t, n) of a hierarchy's leaves for each move; gains (t, n), or (n,)."""
+    grown = p * gains
+    totals = grown.sum(axis=1, keepdims=True)
+    shares = np.divide(grown, totals, out=p.copy(), where=totals > 0)
+    return (1 - mixing) * shares + mixing / p.shape[1]
+
+
 def ascend_shared_pairs(
     p: FloatArray,
     s: FloatArray,

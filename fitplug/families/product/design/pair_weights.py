@@ -24,9 +24,9 @@ for the finest parents. Its leaves have the weights p, and y is e times the rati
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +37,7 @@ from fitplug.families.product.design.attribute_covariance import AttributeCovari
 from fitplug.families.product.design.descent import DifferenceWeights, QueryAscent
 from fitplug.families.product.design.members import FamilyMember
 from fitplug.families.product.design.pair_ascent import (
+    ascend_leaves,
     ascend_pairs,
     ascend_shared_pairs,
     join_sides,
@@ -48,7 +49,13 @@ from fitplug.families.product.design.pair_profiles import (
     TreeProducts,
     list_pair_products,
 )
-from fitplug.families.product.design.scales import Profiles, Scales, VarianceMatrix, optimise_scales
+from fitplug.families.product.design.scales import (
+    Profiles,
+    Scales,
+    VarianceMatrix,
+    invert_scales,
+    optimise_scales,
+)
 from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.numeric import BoolArray, FloatArray, IntArray
@@ -235,6 +242,7 @@ class PairShares(DifferenceWeights):
         cells, weights = list(self.cells), list(self.pairs)
         sides = None if self.sides is None else list(self.sides)
         e, y = self._means
+        average = np.maximum(spent, 1e-300)[:, None]
         for a, Y in enumerate(self.products):
             if self.structure.batched.symmetric[a]:
                 continue
@@ -243,7 +251,9 @@ class PairShares(DifferenceWeights):
             others = spent - 2 * (alpha * e[a][:, 1:] - beta * y[a][:, 1:]).sum(axis=1)
             if isinstance(Y, TreeProducts):
                 stay = 2 * (alpha - beta * Y.ratios[self.moves[:, a]]) @ Y.eta.T + others[:, None]
-                cells[a] = self._ascend_leaves(a, np.maximum(stay, 0.0), spent, mixing, power)
+                stay = np.maximum(stay, 0.0)
+                gains = (stay / average) ** power if sides is None else self.shares @ stay
+                cells[a] = ascend_leaves(self.cells[a], gains, mixing)
                 continue
             # The average cost of each pair of values over the other attributes' values.
             eta = np.diagonal(Y, axis1=1, axis2=2)
@@ -260,9 +270,8 @@ class PairShares(DifferenceWeights):
                 cells[a] = np.broadcast_to(mean, p.shape)
                 weights[a] = np.broadcast_to(join_sides(mean, sides[a]), weights[a].shape)
             else:
-                mean = np.maximum(spent, 1e-300)
-                stay = (stay / mean[:, None]) ** power
-                apart = (apart / mean[move][:, None, None]) ** power
+                stay = (stay / average) ** power
+                apart = (apart / average[move][:, :, None]) ** power
                 cells[a], weights[a] = ascend_pairs(
                     self.cells[a], self.pairs[a], move, stay, apart, mixing
                 )
@@ -279,37 +288,27 @@ class PairShares(DifferenceWeights):
             sides=None if sides is None else tuple(sides),
         )
 
-    def _ascend_leaves(
-        self, a: int, costs: FloatArray, spent: FloatArray, mixing: float, power: float
-    ) -> FloatArray:
-        """Raise the weights of a hierarchy's leaves, given their costs for each move (t, n)."""
-        p = self.cells[a]
-        if self.sides is not None:
-            costs = np.broadcast_to(self.shares @ costs, p.shape)
-        else:
-            costs = (costs / np.maximum(spent, 1e-300)[:, None]) ** power
-        grown = p * costs
-        totals = grown.sum(axis=1, keepdims=True)
-        shares = np.divide(grown, totals, out=p.copy(), where=totals > 0)
-        return (1 - mixing) * shares + mixing / p.shape[1]
-
     def scale(
         self, rows: VarianceMatrix, tolerance: float, near: FamilyMember | None
     ) -> tuple[Scales, PairProfiles]:
         """Find the best scales for the covariances, and the costs of costly pairs."""
-        pairs = np.array(list(self.draw_pairs()), dtype=np.int64)
         start: Scales | None = None
-        known = None if near is None else near.profiles
-        if near is not None and isinstance(known, PairProfiles):
-            # Beside hierarchies each pair stands for many leaves, so only costly ones remain.
-            heavy = known.find_heavy(near.scales.cells) if any(self.structure.trees) else None
-            pairs = np.concatenate([pairs, known.cells]) if heavy is None else known.cells[heavy]
-        profiles = PairProfiles.of_pairs(self.structure, self.products, pairs).cover()
-        if near is not None and isinstance(known, PairProfiles):
-            start = replace(near.scales, cells=known.spread(near.scales.cells, profiles))
+        measure = partial(PairProfiles.of_pairs, self.structure, self.products)
+        if near is None:
+            profiles = measure(self._draw_pairs()).cover()
+        else:
+            known, weights = near.profiles, near.scales.cells
+            assert isinstance(known, PairProfiles)
+            if any(self.structure.trees):
+                # Each pair stands for many leaves, so only costly ones remain.
+                pairs = known.cells[known.find_heavy(weights)]
+            else:
+                pairs = np.concatenate([self._draw_pairs(), known.cells])
+            profiles = measure(pairs).cover()
+            start = replace(near.scales, cells=known.spread(weights, profiles))
         for _ in range(_SEARCHES):
             scales = optimise_scales(rows, profiles, tolerance=tolerance / 4, near=start)
-            precisions = np.divide(1.0, scales.z, out=np.zeros_like(scales.z), where=scales.z > 0)
+            precisions = invert_scales(scales.z)
             most = float(profiles.multiply(precisions).max())
             wider, reached = profiles.search(precisions)
             if reached <= most * (1 + tolerance):
@@ -340,8 +339,9 @@ class PairShares(DifferenceWeights):
             costly_weights=weights[order] / total,
         )
 
-    def draw_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
+    def _draw_pairs(self) -> IntArray:
         """Draw pairs of cells by their weights; a symmetric attribute has the values 0 and 1."""
+        drawn = []
         rng = np.random.default_rng(0)  # A constant seed, so that designs are reproducible.
         for t, move in enumerate(self.moves):
             for _ in range(_STARTS):
@@ -356,7 +356,8 @@ class PairShares(DifferenceWeights):
                     else:
                         p = self.cells[a][t]
                         first[a] = second[a] = int(rng.choice(n, p=p / p.sum()))
-                yield first, second
+                drawn.append((first, second))
+        return np.array(drawn)
 
     def _leave_out(self, remain: BoolArray) -> PairShares:
         """Return the weights of some moves (t,) alone."""

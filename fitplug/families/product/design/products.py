@@ -39,6 +39,7 @@ from fitplug.families.product.design.person_bound import find_person_duals
 from fitplug.families.product.design.person_weights import PersonCells
 from fitplug.families.product.design.scales import (
     build_extreme_rows,
+    invert_scales,
     optimise_scales,
 )
 from fitplug.families.product.shape.grades import BlockScales
@@ -164,7 +165,7 @@ def _round_blocks(
     profiles = member.profiles.of_matrices(matrices)
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
     z = best.z
-    real = np.divide(1.0, np.sqrt(z), out=np.zeros_like(z), where=z > 0)
+    real = invert_scales(np.sqrt(z))
     room = most / float((real * entry).max())
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:

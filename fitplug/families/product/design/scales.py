@@ -212,7 +212,7 @@ def optimise_scales(
     def evaluate(_: Problem, p: FloatArray, q: FloatArray) -> DualValue:
         costs, needed = profiles.multiply_transposed(p), rows.multiply_transposed(q)
         z = profiles.balance(costs, needed)
-        precisions = np.divide(1.0, z, out=np.zeros_like(z), where=z > 0)
+        precisions = invert_scales(z)
         total = float(costs @ precisions)
         return DualValue(
             total, profiles.multiply(precisions), rows.multiply(z), (np.sqrt(precisions),)
@@ -229,7 +229,7 @@ def optimise_scales(
         evaluate=evaluate,
     )
     (whitener,) = solution.whiteners
-    z = np.divide(1.0, whitener**2, out=np.zeros_like(whitener), where=whitener > 0)
+    z = invert_scales(whitener**2)
     costs = profiles.multiply_transposed(solution.p)
     return Scales(z, solution.upper, solution.lower, costs, solution.p, solution.q)
 
@@ -242,6 +242,11 @@ def compute_scales(costs: FloatArray, needed: FloatArray) -> FloatArray:
         needed: K'q, shape (count,).
     """
     return np.sqrt(np.divide(costs, needed, out=np.zeros_like(costs), where=needed > 0))
+
+
+def invert_scales(z: FloatArray) -> FloatArray:
+    """Return 1 / z, or 0 for scales that no query needs, shape (count,)."""
+    return np.divide(1.0, z, out=np.zeros_like(z), where=z > 0)
 
 
 @dataclass(frozen=True, eq=False)
