@@ -68,15 +68,30 @@ def make_tables() -> fp.Workload:
     )
 
 
+COUNTIES = """
+    67 30 15 75 58 64 8 3 1 67 159 5 44 102 92 99 105 120 64 16 24 14 83 87 82 115 56 93
+    17 10 21 33 62 100 53 88 77 36 67 5 46 66 95 254 29 14 133 39 55 72 23
+"""
+"""The number of counties of each state of the United States, and of the District of Columbia."""
+
+
 def make_flows() -> fp.Workload:
     """Homes by workplaces."""
     sizes = [(10, 10), (20, 40)]
-    places = {
-        name: make_tree(["state", "county"], sizes, seed)
-        for seed, name in enumerate(("home", "work"))
-    }
+    return ask_flows(*(make_tree(["state", "county"], sizes, seed) for seed in range(2)))
+
+
+def make_county_flows() -> fp.Workload:
+    """Homes by workplaces in the counties of the United States."""
+    paths = [(f"{i}", f"{i}.{k}") for i, n in enumerate(COUNTIES.split()) for k in range(int(n))]
+    places = fp.Hierarchy(["state", "county"], paths)
+    return ask_flows(places, places)
+
+
+def ask_flows(home: fp.Hierarchy, work: fp.Hierarchy) -> fp.Workload:
+    """Ask for homes by workplaces."""
     return fp.Workload(
-        fp.Domain(places),
+        fp.Domain({"home": home, "work": work}),
         [
             fp.queries({"home": "county", "work": "county"}, std=20.0),
             fp.queries({"home": "state", "work": "state"}, std=8.0),
@@ -228,6 +243,7 @@ CASES: dict[str, tuple[Callable[[], fp.Workload], fp.AddRemove | fp.ReplaceOne]]
     "the same, areas kept": (make_tables, fp.ReplaceOne(within=("PUMA",))),
     "homes by workplaces": (make_flows, fp.AddRemove()),
     "homes, workplaces, replaced": (make_flows, fp.ReplaceOne()),
+    "the same, U.S. counties": (make_county_flows, fp.AddRemove()),
     "counties by industries": (make_industries, fp.AddRemove()),
     "ages, incomes, states": (make_incomes, fp.AddRemove()),
     "the same, replaced": (make_incomes, fp.ReplaceOne()),
