@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import re
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+
+_IMPORT = re.compile(
+    r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]*(?:\((?:[^)#]|#.*)*\)|.*))", re.MULTILINE
+)
 
 
 @cache
@@ -17,12 +23,14 @@ def parse(path: Path) -> ast.Module:
 
 @cache
 def list_imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """List the imports of a module, also those in its functions."""
-    found, left = [], [*parse(path).body]
-    while left:  # only statements: most nodes are expressions, which hold no imports
-        node = left.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            found.append(node)
-        for inside in ("body", "orelse", "finalbody", "handlers", "cases"):
-            left += getattr(node, inside, ())
+    """List the imports of a module, also those in its functions and in programs in its texts.
+
+    A syntax tree of all files takes ten times as long as those of the statements alone.
+    """
+    found = []
+    for statement in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        with contextlib.suppress(SyntaxError):  # prose that begins with such a word
+            (node,) = ast.parse(statement).body
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found.append(node)
     return found
