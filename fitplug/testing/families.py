@@ -122,7 +122,7 @@ def make_workloads() -> Mapping[str, Workload]:
             ],
         ),
         "three trees": (
-            {"P": places, "W": jobs, "V": jobs},
+            {"P": few_places, "W": few_jobs, "V": few_jobs},
             [
                 queries({"P": "tract", "W": "sector"}, std=3.0),
                 queries({"W": "industry", "V": "sector"}, std=2.0),
@@ -131,7 +131,7 @@ def make_workloads() -> Mapping[str, Workload]:
             ],
         ),
         "two trees": (
-            {"M": months, "P": places, "W": jobs},
+            {"M": sexes, "P": few_places, "W": few_jobs},
             [
                 queries({"P": "tract", "W": "industry"}, std=3.0),
                 queries({"P": "county", "W": "sector", "M": "identity"}, std=2.0),

@@ -14,6 +14,7 @@ from fitplug.families.blocks.shape import pairs
 from fitplug.families.chain.shape import bins
 from fitplug.testing import check_family, list_family_cases
 from fitplug.testing.families import UNITS, make_workloads
+from fitplug.testing.plans import check_bound
 
 UNFOLDED = (analysis, "MOST_AGAIN"), (analysis, "MOST_SIBLING_WORK"), (pairs, "MOST_PAIR_CELLS")
 CROSSED = (
@@ -67,6 +68,7 @@ REFUSED = {
     ("tree and dense cells", "distinct"): "Leave distinct out, or use once_per",
     ("sums", "distinct"): "Leave distinct out, or use once_per instead",
 }
+TOLERANCES = {"crossed trees": 0.01}  # the product family is near enough otherwise
 CASES = [case for case in list_family_cases() if case not in REFUSED]
 
 
@@ -83,7 +85,8 @@ def design(case):
     """Design the plan of a case, in the family of large workloads."""
     workload, unit = case
     with lower_limits(workload):
-        return fp.design(make_workloads()[workload], unit=UNITS[unit], tolerance=0.01)
+        tolerance = TOLERANCES.get(workload, 0.05)
+        return fp.design(make_workloads()[workload], unit=UNITS[unit], tolerance=tolerance)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=" and ".join)
@@ -92,11 +95,19 @@ def test_what_is_refused_says_what_to_do(case):
         design(case)
 
 
-@pytest.mark.parametrize("solves", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES, ids=" and ".join)
-def test_each_pair_exists_and_conforms(case, solves):
+def test_each_pair_exists_and_conforms(case):
     plan = design(case)
     expected = ELSEWHERE.get(case, FAMILIES.get(case[0], case[0]))
     assert type(plan.strategy.structure).__module__.split(".")[2] == expected
     with lower_limits(case[0]):
-        check_family(lambda workload, *, unit: plan, case, solves=solves)
+        check_family(lambda workload, *, unit: plan, case, solves=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in CASES if c[1] != "three rows"], ids=" and ".join)
+def test_the_optimum_lies_between_bound_and_cost(case):
+    """That of three rows is three times that of one, as the costs above are by brute force."""
+    plan = design(case)
+    with lower_limits(case[0]):
+        check_bound(plan)

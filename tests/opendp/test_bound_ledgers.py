@@ -5,6 +5,7 @@ The true cost of a person is that of the integer strategies that run, added up o
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from fractions import Fraction
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import fitplug as fp
@@ -43,15 +45,18 @@ RELEASES = [
 ]
 
 
-def make_plan(release: Release) -> fp.Plan:
+@functools.cache
+def find_plan(number: int) -> fp.Plan:
+    release = RELEASES[number]
     domain = release.domain
     groups = [fp.marginal(*domain.names, std=3.0), fp.total(std=5.0)]
     groups += [fp.marginal(name, std=4.0) for name in domain.names[1:]]
     return fp.design(fp.Workload(domain, groups), unit=release.unit)
 
 
-PLANS = [make_plan(release) for release in RELEASES]
-MATRICES = [build_dense_strategy(plan.strategy).astype(np.int64) for plan in PLANS]
+@functools.cache
+def find_matrix(number: int) -> npt.NDArray[np.int64]:
+    return build_dense_strategy(find_plan(number).strategy).astype(np.int64)
 
 
 def count(plan: fp.Plan) -> fp.Tables:
@@ -62,7 +67,7 @@ def count(plan: fp.Plan) -> fp.Tables:
 
 def measure(number: int, before: Any, after: Any) -> Fraction | float:
     """What a change of records costs in a release, in rho; infinite if public totals change."""
-    release, plan = RELEASES[number], PLANS[number]
+    release, plan = RELEASES[number], find_plan(number)
     v = np.zeros(release.domain.shape, dtype=np.int64)
     for sign, records in ((-1, before), (1, after)):
         for cell, n in release.count(records).items():
@@ -72,7 +77,7 @@ def measure(number: int, before: Any, after: Any) -> Fraction | float:
         axes = tuple(i for i, name in enumerate(release.domain.names) if name not in public)
         if v.sum(axis=axes).any():
             return math.inf
-    square = int(((MATRICES[number] @ v.ravel()) ** 2).sum())
+    square = int(((find_matrix(number) @ v.ravel()) ** 2).sum())
     return Fraction(square) / (2 * Fraction(plan.noise_std) ** 2)
 
 
@@ -83,12 +88,12 @@ def test_no_person_costs_more_than_is_spent(kept: int, tmp_path: Path) -> None:
     for number in (kept, *np.random.default_rng(kept).permutation(len(RELEASES))):
         before = ledger.entries()
         try:
-            fp.release(PLANS[number], count(PLANS[number]), ledger=ledger)
+            fp.release(find_plan(number), count(find_plan(number)), ledger=ledger)
         except LedgerError:
             assert ledger.entries() == before
         else:
             done.append(number)
-    assert ledger.bound_unit == PLANS[kept].bound_unit == RELEASES[kept].bound
+    assert ledger.bound_unit == find_plan(kept).bound_unit == RELEASES[kept].bound
     is_replaced = [isinstance(RELEASES[i].unit, fp.ReplaceOne) for i in done]
     assert is_replaced == [is_replaced[0]] * len(done)
     assert len(done) == 9 or is_replaced[0]
@@ -99,7 +104,7 @@ def test_no_person_costs_more_than_is_spent(kept: int, tmp_path: Path) -> None:
 
 def test_the_least_that_is_provable_is_charged(tmp_path: Path) -> None:
     """Distinct months and regions are no distinct regions, and the other way round they are."""
-    both, region = PLANS[2], PLANS[3]
+    both, region = find_plan(2), find_plan(3)
     ledger = fp.Ledger(tmp_path / "both.db", rho=10**6)
     fp.release(both, count(both), ledger=ledger)
     fp.release(region, count(region), ledger=ledger)
@@ -178,7 +183,7 @@ def test_free_releases_are_charged_for_the_persons_of_the_ledger(tmp_path: Path)
         v = np.bincount(months, minlength=4)
         worst = max(worst, sum(((a @ v) ** 2).sum() / (2 * p.noise_std**2) for p, a in strategies))
     assert worst <= 9 * first.rho * (1 + 1e-12)
-    plan = PLANS[5]
+    plan = find_plan(5)
     with pytest.raises(LedgerError, match=r"at most one in each cell of month \(cells "):
         ledger.charge_covered(plan, covered_by="charged", what="b")
 
@@ -235,7 +240,7 @@ def test_counts_of_other_cells_are_not_those_of_the_plan() -> None:
 
 def test_exact_totals_are_of_records_that_no_other_attribute_leaves_out() -> None:
     """A record whose age changes would not be counted any more, and the total is public."""
-    plan = PLANS[RELEASES.index(Release(fp.ReplaceOne(), MONTH))]
+    plan = find_plan(RELEASES.index(Release(fp.ReplaceOne(), MONTH)))
     further = fp.Domain({"month": fp.Integers(0, 3), "age": fp.Integers(0, 9)})
     tables = fp.Tables(further, {("month", "age"): np.zeros((4, 10), dtype=int)})
     with pytest.raises(TablesError, match="left out rows because of 'age'"):

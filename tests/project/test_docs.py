@@ -116,7 +116,8 @@ def test_the_blocks_of_a_page_run_with_mbi(page: str) -> None:
     imports = """
         import numpy as np
         from tests.helpers.pages import run_page
-        from tests.project.test_docs import DOCS
+        from tests.helpers.places import ROOT
+        DOCS = ROOT / "docs"
     """
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "adapters")]))
     done = subprocess.run(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.helpers.places import ROOT, list_imports
+from tests.helpers.places import ROOT, list_imports, parse
 
 PACKAGES = (
     "fitplug",
@@ -47,7 +47,7 @@ def own_room(path: Path) -> str | None:
 def exported(room: str) -> list[str]:
     """The names that are imported by their own name, or listed in `__all__`."""
     names: list[str] = []
-    for node in ast.parse((ROOT / "fitplug" / room / "__init__.py").read_text("utf-8")).body:
+    for node in parse(ROOT / "fitplug" / room / "__init__.py").body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             names += ast.literal_eval(node.value)
         elif isinstance(node, ast.ImportFrom):
@@ -84,8 +84,8 @@ def test_one_module_reads_the_buffers_of_arrow() -> None:
     reading = {
         path.name
         for path in sources()
-        if re.search("buffers|__array_interface__", text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
+        if re.search("buffers|__array_interface__", path.read_text(encoding="utf-8"))
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Attribute)
         and node.attr in ("buffers", "from_buffers", "__array_interface__")
     }
@@ -101,7 +101,7 @@ def test_a_module_defines_each_name_once() -> None:
     """A second definition replaces the first without a word, also where it was used before."""
     for path in sources():
         defined: list[str] = []
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parse(path).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 defined.append(node.name)
             elif isinstance(node, ast.Assign | ast.AnnAssign):

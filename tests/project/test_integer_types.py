@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.helpers.places import ROOT
+from tests.helpers.places import ROOT, parse
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="C's long has 32 bits on Windows")
@@ -29,9 +29,9 @@ def test_plans_are_designed_where_int64_is_not_the_default_integer():
 def test_the_core_names_no_integer_type_whose_size_differs_between_machines():
     """`int`, `np.int_` and `np.long` have 64 bits on some machines, and 32 bits on others."""
     for path in sorted((ROOT / "fitplug").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path)):
             given: list[ast.expr] = []
-            if isinstance(node, ast.Attribute):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 given = [node]
             elif isinstance(node, ast.keyword) and node.arg == "dtype":
                 given = [node.value]

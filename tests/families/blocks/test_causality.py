@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from fractions import Fraction
 
@@ -68,13 +69,18 @@ CASES = {
     "at most three": (series_of_regions(), fp.AddRemove(3, once_per="MONTH")),
     "ages": (series_of_ages(), fp.AddRemove()),
 }
-PLANS = {name: fp.design(w, unit=unit, periods="MONTH") for name, (w, unit) in CASES.items()}
+
+
+@functools.cache
+def find_plan(name):
+    workload, unit = CASES[name]
+    return fp.design(workload, unit=unit, periods="MONTH")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_drawing_period_by_period_costs_nothing(name):
     workload, unit = CASES[name]
-    usual, plan = fp.design(workload, unit=unit), PLANS[name]
+    usual, plan = fp.design(workload, unit=unit), find_plan(name)
     assert plan.causal_attributes == ("MONTH",)
     assert "period by period along MONTH" in plan.summary()
     assert usual.causal_attributes == ()
@@ -88,7 +94,7 @@ def test_drawing_period_by_period_costs_nothing(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_answers_of_a_period_need_no_later_one(name):
-    plan = PLANS[name]
+    plan = find_plan(name)
     A, dates = build_dense_strategy(plan.strategy), date_answers(plan.strategy, "MONTH")
     names = plan.workload.attributes
     shape = get_shape(plan.domain, names)
@@ -101,7 +107,7 @@ def test_answers_of_a_period_need_no_later_one(name):
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_drawn_gives_the_planned_variances(name):
     """The best estimates from the answers drawn so far, by dense least squares."""
-    plan = PLANS[name]
+    plan = find_plan(name)
     A, dates = build_dense_strategy(plan.strategy), date_answers(plan.strategy, "MONTH")
     count = plan.domain["MONTH"].size
     names = plan.workload.attributes
@@ -121,7 +127,7 @@ def test_what_is_drawn_gives_the_planned_variances(name):
 
 def test_later_answers_have_no_weight_exactly():
     """In rational numbers: the one unbiased estimate of each query, and its variance."""
-    plan = PLANS["one region"]
+    plan = find_plan("one region")
     A = build_dense_strategy(plan.strategy)
     dates = date_answers(plan.strategy, "MONTH")
     assert sorted(dates) == list(range(T))
@@ -149,7 +155,7 @@ def test_queries_are_known_after_the_last_period_that_they_count():
 
 def test_the_integers_alone_decide(tmp_path):
     """A plan file says nothing of periods. A usual plan has other numbers of classes."""
-    plan = PLANS["regions"]
+    plan = find_plan("regions")
     plan.save(tmp_path / "plan.npz")
     read = fp.Plan.load(tmp_path / "plan.npz")
     assert read.digest == plan.digest

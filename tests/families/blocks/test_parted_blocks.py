@@ -156,11 +156,10 @@ def test_parts_are_those_of_the_whole(strategy, most) -> None:
         assert len(parted.sizes) > 1
 
 
-@pytest.mark.parametrize("most", [3, 30])
-def test_answers_are_exact_for_every_integer(strategy, most) -> None:
-    rng = np.random.default_rng(most)
+def test_answers_are_exact_for_every_integer(strategy) -> None:
+    rng = np.random.default_rng(3)
     shape = strategy.structure.workload.shape
-    parted = strategy.cut(most)
+    parted = strategy.cut(20)
     for largest in (2**40, (2**63 - 1) // int(np.prod(shape))):
         check_parts(parted, rng.integers(-largest, largest, shape, endpoint=True), rng)
     one = np.zeros(shape, dtype=np.int64)

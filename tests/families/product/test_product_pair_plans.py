@@ -194,7 +194,13 @@ def draw_hierarchy(rng):
 @pytest.mark.parametrize("has_grades", [True, False], ids=["by node", "one scale"])
 @pytest.mark.parametrize("top", [1, 2, 600])
 @pytest.mark.parametrize(
-    ("seed", "second"), [*((i, "hierarchy") for i in range(6)), (9, "ages"), (15, "ages")]
+    ("seed", "second"),
+    [
+        *((i, "hierarchy") for i in range(3)),
+        (9, "ages"),
+        *(pytest.param(i, "hierarchy", marks=pytest.mark.long) for i in range(3, 6)),
+        pytest.param(15, "ages", marks=pytest.mark.long),
+    ],
 )
 def test_hierarchies_claim_what_is_true(seed, second, top, has_grades, monkeypatch):
     """A hierarchy is divided below its top level, which has at most so many nodes."""
