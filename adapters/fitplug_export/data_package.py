@@ -57,11 +57,11 @@ def write_data_package(
     Args:
         release: The release.
         folder: The folder, which must be new or empty.
-        confidence: The confidence of the intervals of groups whose target has no confidence.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
 
     Raises:
         InputError: The folder is not empty.
-        WorkloadError: The confidence is out of range, or an attribute has the name of a column
+        WorkloadError: The confidence is out of range, or an attribute has the same name as a column
             of results.
         OSError: The folder cannot be written.
     """

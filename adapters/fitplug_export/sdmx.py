@@ -34,7 +34,7 @@ def write_sdmx(
         agency: The identifier of the agency that maintains the structures, such as "ISTAT".
         version: The version of the structures. Structures of one agency that differ need
             different versions, or groups with different names.
-        confidence: The confidence of the intervals of groups whose target has no confidence.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         dimensions: {attribute: dimension}, such as {"MONTH": "TIME_PERIOD", "STATE": "REF_AREA"},
             for dimensions with another name. TIME_PERIOD needs a `fitplug.Dates` attribute without
             `other`, queried by "identity".
@@ -46,7 +46,7 @@ def write_sdmx(
     Raises:
         ImportError: pysdmx is not installed.
         InputError: The folder is not empty, or an SDMX identifier is invalid or not unique.
-        WorkloadError: The confidence is out of range, or an attribute has the name of a column
+        WorkloadError: The confidence is out of range, or an attribute has the same name as a column
             of results.
         OSError: The folder cannot be written.
     """

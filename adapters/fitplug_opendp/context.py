@@ -80,17 +80,18 @@ def as_query(query: Any) -> Any:
 
 
 def preflight(context: Any, measurement: Any) -> None:
-    """Raise an error if the context would refuse this measurement. No query is made.
+    """Raise an error if the context would refuse this measurement.
 
-    A refused query exhausts a privacy filter for good: the rest of its budget is lost. So check
-    before the query.
+    Call this before you make the query, because a refused query exhausts a privacy filter for good:
+    the rest of the filter's budget is lost. This call makes no query.
 
     Args:
         context: An `opendp.context.Context`.
-        measurement: The measurement for `context(measurement)`, or a query's `resolve()`.
+        measurement: The measurement that you want to pass to `context(measurement)`. For a query
+            that you built with `context.query()`, pass `query.resolve()`.
 
     Raises:
-        OverBudget: The context has less left than the measurement costs.
+        OverBudget: The measurement costs more than the context has left.
         ValueError: The measurement has another input domain, input metric or output measure than
             the context.
     """
@@ -103,7 +104,8 @@ def preflight(context: Any, measurement: Any) -> None:
     ):
         if theirs != ours:
             raise ValueError(
-                f"the {what} of the measurement is {ours}, but the context needs {theirs}"
+                f"the {what} of the measurement is {ours}, but the context needs {theirs}. Make "
+                f"the measurement for the context's {what}."
             )
     costs = _make_exact(measurement.map(context.d_in))
     if context.d_mids is not None:

@@ -105,7 +105,7 @@ def release(
             for another.
         KeyTaken: The key belongs to another plan or charge, to a release in memory that was
             drawn, or to a release of other rows.
-        OverBudget: The ledger has less left than the release costs.
+        OverBudget: The release costs more than the ledger has left.
         InputError: The folder holds something else, or another argument is wrong. TablesError,
             BudgetError and the errors of `count` are InputErrors, too.
         LedgerError: The ledger cannot be read or written, or has no such earlier charge.

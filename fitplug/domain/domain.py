@@ -24,28 +24,30 @@ _KINDS_GROUP = "fitplug.attributes"
 
 @dataclass(frozen=True, init=False, repr=False)
 class Domain:
-    """Named attributes in a fixed order. The cells of a domain are all combinations of the
-    attributes' cells, in C order.
+    """Named attributes in a fixed order.
+
+    The cells of a domain are all combinations of the attributes' cells. In their order, the cell of
+    the last attribute changes fastest.
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: list the values that may occur, and never look them up in the rows.
-    A row is not counted in any table if it has a value outside the domain in an attribute that the
-    workload uses.
+    A domain is public: list the values that may occur, and never look them up in the rows. If a
+    row's value of an attribute that the workload uses is outside the domain, no table counts the
+    row.
 
     Args:
-        attributes: An attribute for each name. A list of values stands for categories.
-        value_labels: Labels for people to read, by attribute and by value as text, such as
-            `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of a tree.
-            Tables get a column of labels. The noise and its cost do not depend on labels, and
-            domains that differ only in labels are equal.
+        attributes: The attributes by name. A plain list of values means `fp.Categories(values)`.
+        value_labels: Readable labels of values, such as `{"sex": {"1": "Male", "2": "Female"}}`.
+            The values are written as text; those of a tree may be nodes of any level. Tables get a
+            column of labels. The noise and its cost do not depend on labels, and domains that
+            differ only in labels are equal.
 
     Raises:
         DomainError: If there is no attribute, an attribute is invalid, or a label is for an unknown
             value.
 
     Attributes:
-        attributes: Pairs of a name and its attribute, in order.
+        attributes: The pairs (name, attribute), in order.
         value_labels: The labels of each attribute that has labels.
     """
 
@@ -174,7 +176,7 @@ class Domain:
         return tuple(sorted(set(names), key=self._index.__getitem__))
 
     def spec(self) -> dict[str, Any]:
-        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it.
+        """Return the domain in the form of a spec file's [domain] table, for `from_spec`.
 
         Example:
             >>> domain.spec()
@@ -188,12 +190,12 @@ class Domain:
         spec: Mapping[str, Any],
         value_labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Domain:
-        """Make the domain that the [domain] table of a spec file describes.
+        """Make a domain from the [domain] table of a spec file.
 
         Args:
-            spec: The description of each attribute, or the attribute itself, by name. Categories
-                may be a table of values and their labels.
-            value_labels: Further labels of values; see `Domain`.
+            spec: For each name, an attribute or its description in the table. Categories may be
+                given as a mapping from values to labels.
+            value_labels: More labels of values; see `Domain`.
 
         Raises:
             DomainError: If an entry does not describe an attribute.

@@ -50,7 +50,7 @@ class ChargeRequest:
     Attributes:
         plan: The plan.
         rho: The cost for all records of a person in rho of zCDP, exact.
-        what: What the charge pays for.
+        what: A text that describes what the charge pays for.
         key: The name of the release. A request with the key of an earlier one is a retry of it.
         covered_by: An earlier charge to cover the release.
         again: Whether to draw a plan again that was released before, if there is no key.

@@ -52,8 +52,8 @@ class Plan(PlanRecord):
     def causal_attributes(self) -> tuple[str, ...]:
         """The attributes along which the answers can be drawn period by period.
 
-        They follow from the plan's integers; `periods` of `fitplug.design` requests one. Attributes
-        with one cell are not included.
+        They follow from the plan's integers. To make sure that an attribute is among them, pass it
+        to `fitplug.design` as `periods`. Attributes with one cell are not included.
         """
         return find_causal_attributes(self)
 
@@ -61,11 +61,11 @@ class Plan(PlanRecord):
         """Compute the covariance of the noise as one dense matrix.
 
         Returns:
-            The covariance (k, k) of the noise on B x, in squared counts, and the integer basis
-            B (k, d) over the cells of the workload's attributes.
+            The covariance (k, k) of the noise on B x, in squared counts, and the integer matrix B
+            (k, d), where x has the d cells of the workload's attributes.
 
         Raises:
-            WorkloadError: The matrices are too large to hold.
+            WorkloadError: The matrices do not fit into memory.
 
         Example:
             >>> covariance, basis = plan.sigma()
@@ -80,7 +80,7 @@ class Plan(PlanRecord):
         Their costs add up to the plan's rho, up to rounding.
 
         Returns:
-            If all queries are by "identity" and "total", one entry for each set of attributes;
+            If all queries use only "identity" and "total", one entry for each set of attributes;
             otherwise one entry for all answers.
 
         Example:
@@ -114,10 +114,11 @@ class Plan(PlanRecord):
     def load(cls, path: str | PathLike[str]) -> Plan:
         """Read a plan from a file that `save` wrote.
 
-        Every claim is verified if this takes at most about a second. For larger plans only the
-        privacy cost is verified; `verify` checks the rest, and a release always verifies all
-        claims. The digest in the file identifies the plan and detects damage. It proves nothing,
-        because anyone who edits the file can compute it again.
+        Every claim of the plan is verified if this takes at most about a second. For larger plans
+        only the privacy cost is verified; `verify` checks the other claims, and a release always
+        verifies all claims. The digest in the file identifies the plan and detects damage. The
+        digest does not prove where the file comes from, because anyone who edits the file can
+        compute a new digest.
 
         Args:
             path: The file.
@@ -141,10 +142,10 @@ class Plan(PlanRecord):
     def verify(self) -> None:
         """Recompute cost, variances and the lower bound from the plan itself.
 
-        The verification uses the integer matrix, the workload and the dual weights, and no result
-        of the solver. It also answers the queries for invented counts without noise: these
-        estimates must equal the true answers. Plans with more than some four million cells or
-        answers skip this check.
+        The verification uses only the plan's integer matrix, workload and weights of the lower
+        bound, and no other result of the solver. It also answers the queries on invented counts
+        without noise, and compares these answers with the true answers. This last check is skipped
+        if there are more than about four million cells or answers.
 
         Raises:
             PlanError: A claim does not hold; the message names it.
@@ -165,8 +166,8 @@ class Plan(PlanRecord):
             delta: The delta at which epsilon is given.
 
         Returns:
-            The plan's cost, how close it is to the least cost, and the target and standard
-            deviation of each group.
+            A table with the plan's cost, how close this is to the least possible cost, and the
+            target and standard deviation of each group.
 
         Example:
             >>> print(plan.summary().splitlines()[0])
@@ -175,7 +176,7 @@ class Plan(PlanRecord):
         return summarise(self, delta)
 
     def group_rows(self) -> list[GroupRow]:
-        """List for each group its target and the standard deviations of its answers."""
+        """List the target of each group and the standard deviations of its answers."""
         return describe_groups(self)
 
     def plot(self) -> Figure:

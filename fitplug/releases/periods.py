@@ -238,7 +238,7 @@ def complete_period_folder(
     Args:
         release: The release so far.
         folder: The folder, which has the period's answers.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         digest: The digest of the answers.
 
     Raises:

@@ -47,13 +47,14 @@ class Quantile:
         Quantile(0.5: 38, 95% interval 37 to 39)
 
     Attributes:
-        q: Which quantile, such as 0.5 for the median.
-        value: The estimate, a value of the attribute. For bins, a number within a bin, as if rows
-            were spread evenly in the bin. None if no rows are estimated.
+        q: The quantile's probability, such as 0.5 for the median.
+        value: The estimate, a value of the attribute. For bins, a number within a bin, computed as
+            if rows were spread evenly in the bin. None if the estimated number of rows is not above
+            zero.
         low: The least value of the interval.
         high: The largest value of the interval; for bins, the upper edge, which is not included.
         confidence: The probability that the interval covers the exact quantile.
-        cells: The first and the last cell of the interval.
+        cells: The indices of the first and the last cell of the interval.
     """
 
     q: float

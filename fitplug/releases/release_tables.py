@@ -34,8 +34,8 @@ class ReleaseTables(NoisyAnswers):
         Raises:
             ImportError: pyarrow is not installed.
             KeyError: There is no such group.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a result
-                column.
+            WorkloadError: The confidence is out of range, or an attribute has the same name as a
+                column of results.
 
         Example:
             >>> release.to_arrow("sex x age").num_rows

@@ -47,12 +47,13 @@ class AddRemove:
 
     Attributes:
         records: k, the largest number of rows per person, at most 10^6.
-        distinct: Whether all rows of a person lie in different cells.
+        distinct: Whether a person has at most one row in each cell, that is, in each combination of
+            the values of all attributes.
         once_per: The name of an attribute. A person has at most one row in each cell of this
             attribute, including the cell `other`.
 
     Raises:
-        BudgetError: An argument is invalid, or two arguments exclude each other.
+        BudgetError: An argument is invalid, or the arguments cannot be combined.
     """
 
     records: int = 1
@@ -89,7 +90,8 @@ class AddRemove:
         return f"AddRemove(records={self.records}{more})"
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit as a table, as in a spec file, a plan file or a ledger."""
+        """Return the unit of privacy as a dict, in the form of spec files, plan files and ledgers.
+        """
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
@@ -99,11 +101,11 @@ class ReplaceOne:
     """Neighbouring data sets differ in the values of one row, so the number of rows is public.
 
     Attributes:
-        within: The attributes whose values the row keeps, so the number of rows in each combination
-            of their cells is public too.
+        within: The attributes whose values the row keeps. The number of rows in each combination of
+            cells of these attributes is then public, too.
 
     Raises:
-        BudgetError: `within` is not a tuple of names, or has a name twice.
+        BudgetError: `within` is not a tuple of names, or a name is given twice.
 
     Example:
         >>> str(fp.ReplaceOne(within=("sex",)))
@@ -130,7 +132,8 @@ class ReplaceOne:
         return 1
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit as a table, as in a spec file, a plan file or a ledger."""
+        """Return the unit of privacy as a dict, in the form of spec files, plan files and ledgers.
+        """
         return {"replace_one": list(self.within)}
 
 
