@@ -223,8 +223,8 @@ def _make_selection(
     if not person or limit is None:
         if key is not None:
             raise BudgetError(
-                "person_key chooses which rows of a person are counted, but the source has no "
-                "person=. Set person, or leave out person_key."
+                "person_key= needs a count that limits the rows per person. Give the source "
+                "person=, or remove person_key=."
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))

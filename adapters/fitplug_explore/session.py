@@ -178,7 +178,7 @@ def read_targets(given: Any, groups: Sequence[Group]) -> tuple[Target, ...]:
         InputError: They are not targets of these groups; a TargetError names the group.
     """
     if not isinstance(given, list) or len(given) != len(groups):
-        raise InputError("The page and the spec do not agree. Load the page again.")
+        raise InputError("The page and the spec have different groups. Load the page again.")
     return tuple(
         _read_target(one, group, at)
         for at, (one, group) in enumerate(zip(given, groups, strict=True))
@@ -187,7 +187,7 @@ def read_targets(given: Any, groups: Sequence[Group]) -> tuple[Target, ...]:
 
 def _read_target(given: Any, group: Group, at: int) -> Target:
     if not isinstance(given, dict):
-        raise TargetError("This is not a target. Load the page again.", at)
+        raise TargetError("The target is not valid. Load the page again.", at)
 
     def read(key: str, called: str) -> float:
         number = given.get(key)
@@ -205,7 +205,7 @@ def _read_target(given: Any, group: Group, at: int) -> Target:
     if kind in ("variance", "std", "factor"):
         return Target(kind, read("value", _CALLED[kind]))
     if kind not in ("moe", "relative"):
-        raise TargetError("This is not a kind of target. Load the page again.", at)
+        raise TargetError("The kind of this target is not valid. Load the page again.", at)
     if kind == "moe":
         value = read("value", _CALLED["moe"])
     else:

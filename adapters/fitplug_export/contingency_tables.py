@@ -83,7 +83,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.oneway != "unkeyed":
-            raise ValueError("the plan already defines the noise of every table. Leave oneway out.")
+            raise ValueError("the plan already sets the noise of every table. Remove oneway=.")
         check_plan(self.plan)
         if not allows_any_rows(self.plan.unit):
             raise WorkloadError(
@@ -91,14 +91,14 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
                 "Design the plan for fp.AddRemove(records=k)."
             )
         if not self.plan.workload.attributes:
-            raise WorkloadError("the plan has no table. Ask for a marginal of some attributes.")
+            raise WorkloadError("the plan only counts all rows. Add queries by attributes.")
         for name in self.plan.workload.attributes:
             attribute = self.plan.domain[name]
             has_values = isinstance(attribute, (Integers, Categories))
             if not has_values or isinstance(attribute, CodePrefix) or attribute.other is None:
                 raise WorkloadError(
-                    f"the attribute {name!r} must be integers or categories with `other`, as "
-                    "OpenDP's tables have a cell for null and all other values"
+                    f"OpenDP's tables have a cell for null and all other values, so the attribute "
+                    f"{name!r} must be Integers or Categories with other=. Design the plan again."
                 )
 
     @property
@@ -143,7 +143,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         """
         library = import_library("mbi")
         if output_measure != dp.zero_concentrated_divergence():
-            raise ValueError("the plan's noise is Gaussian. Give the context rho, not epsilon.")
+            raise ValueError("the plan's noise is Gaussian. Give the context rho=, not epsilon=.")
         sizes = {name: _find_size(input_domain, name) for name in input_domain.columns}
         for name in self.plan.workload.attributes:
             if sizes.get(name) != self.plan.domain[name].size:

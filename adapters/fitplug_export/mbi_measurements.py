@@ -168,12 +168,12 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
             groups of rows, or no query counts all rows.
     """
     for name in list_measures(plan.domain, plan.workload.attributes):
-        raise WorkloadError(f"synthetic rows cannot have the measure {name!r}. Use fp.Bins for it.")
+        raise WorkloadError(f"synthetic rows cannot have the measure {name!r}. Use fp.Bins.")
     if public := plan.strategy.structure.public_attributes:
         raise WorkloadError(
-            f"the totals of each {', '.join(public)} are public for "
-            f"this unit of privacy ({plan.unit}), but mbi takes only the number of all rows as "
-            "exact. Use fp.ReplaceOne() or fp.AddRemove()."
+            f"the unit of privacy ({plan.unit}) makes the numbers of rows by {', '.join(public)} "
+            "public, but mbi accepts only the number of all rows as exact. Design the plan for "
+            "fp.ReplaceOne() or fp.AddRemove()."
         )
     is_public = plan.strategy.structure.public_attributes is not None
     if counts_everybody and not is_public and _count_everybody(plan.workload) is None:
@@ -187,7 +187,7 @@ def _check_total(total: float) -> float:
     """Raise WorkloadError unless a number of rows is positive and finite."""
     is_number = isinstance(total, (int, float, np.integer, np.floating))
     if not is_number or isinstance(total, bool) or not 0 < total < math.inf:
-        raise WorkloadError(f"total {total!r} is not a positive number of rows")
+        raise WorkloadError(f"total = {total!r} must be a positive number of rows")
     return float(total)
 
 

@@ -58,7 +58,7 @@ class SdmxNames:
         for dimension in self.dimensions.values():
             check_component(dimension)
         if len(set(self.dimensions.values())) < len(self.dimensions):
-            raise InputError("dimensions: two attributes have the same dimension. Rename one.")
+            raise InputError("dimensions: two attributes have the same dimension. Change one.")
         for name, codes in self.codes.items():
             check_codes(name, codes)
         for dataflow in self.dataflows.values():
@@ -72,9 +72,9 @@ class SdmxNames:
                     and factor.kind == "identity"
                 ):
                     raise InputError(
-                        f"dimensions: TIME_PERIOD needs dates without `other`, and the query "
-                        f'{factor.attribute} = "identity" in {group.name!r}. '
-                        "Use another dimension."
+                        f"dimensions: TIME_PERIOD needs dates without 'other' that {group.name!r} "
+                        f'counts by {factor.attribute} = "identity". Use another dimension for '
+                        f"{factor.attribute!r}."
                     )
 
 
@@ -112,7 +112,7 @@ def check_codes(attribute: str, codes: Mapping[str, str]) -> None:
                 "@ and $."
             )
     if len(set(codes.values())) < len(codes):
-        raise InputError(f"codes of {attribute!r}: two labels have the same code. Change one.")
+        raise InputError(f"codes of {attribute!r}: two labels have the same code. Change one code.")
 
 
 def parse_dataflow(dataflow: str) -> tuple[str, str, str]:

@@ -32,8 +32,8 @@ def dp_event(plan: Plan) -> Any:
     """
     if not isinstance(plan.unit, AddRemove):
         raise BudgetError(
-            f"dp_event needs a unit of added or removed rows, not the plan's ({plan.unit}). "
-            "Release the plan with fitplug.release."
+            "dp_event needs a plan for added or removed rows (fp.AddRemove), but this plan is for "
+            f"{plan.unit}. Release the plan with fitplug.release."
         )
     try:
         import dp_accounting

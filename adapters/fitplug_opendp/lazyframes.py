@@ -52,8 +52,8 @@ def upper_records(bounds: Sequence[Any]) -> int:
     products = [min(groups[key]) * min(per_group[key]) for key in groups.keys() & per_group.keys()]
     if not products:
         raise ValueError(
-            "no Bound limits the rows per person. Give a Bound with per_group, and with "
-            "num_groups if it has by."
+            "no Bound limits the rows per person. Give a Bound with per_group=; a Bound with by= "
+            "also needs num_groups=."
         )
     return min(products)
 
@@ -252,8 +252,8 @@ def _check_replacements(plan: Plan, metric: Any) -> None:
     if strict:
         raise ValueError(
             f"rows with {strict[0]!r} outside the domain are not counted, so replacing a row "
-            "may change the number of counted rows, which is public for this unit of privacy. "
-            "Give the attribute a cell for other values."
+            "may change the number of counted rows, but this unit of privacy makes that number "
+            "public. Give the attribute other=."
         )
 
 

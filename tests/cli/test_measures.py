@@ -215,7 +215,7 @@ class TestRelease:
         (tmp_path / "targets.csv").write_text(rows.replace("sum", "total"))
         ran = fitplug("design", path, "--output", tmp_path / "plan.npz")
         assert ran.code == 2
-        assert "line 2: the group has no row with this INCOME" in ran.err
+        assert "line 2: the group has no answer for this INCOME" in ran.err
 
 
 class TestReport:
@@ -228,8 +228,8 @@ class TestReport:
             assert "sum of INCOME" in text
             assert f"Measure INCOME: {CLAMPED}." in text
             assert NOT_COVERED in text
-            assert "costs the most privacy" in text
-            assert "needs answers in the same units" in text
+            assert "costs more privacy than the costlier" in text
+            assert "only for answers in the same units" in text
             assert "counts by INCOME" not in text
         assert "6 counts and sums at rho" in page.read_text(encoding="utf-8")
 

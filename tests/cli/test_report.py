@@ -431,9 +431,9 @@ def test_prices_of_a_plan_of_the_product_family_are_told_with_its_gap(capsys):
 
 def test_a_plan_without_prices_says_why(capsys):
     told = collect_facts(PLANS["total error"]())
-    assert "has no prices" in render_page(told)
+    assert "shares of rho are not shown" in render_page(told)
     print_report(told, full=False)
-    assert "has no prices" in capsys.readouterr().out
+    assert "shares of rho are not shown" in capsys.readouterr().out
 
 
 def test_title_and_authors():

@@ -139,7 +139,7 @@ def test_a_column_has_labels(folder):
     [
         (
             TREE | {"label": {"state": "note"}},
-            "line 3: its node has a different label on an earlier",
+            "line 3: an earlier line has a different label",
         ),
         (TREE | {"label": "names"}, "no column 'names'"),
         (TREE | {"label": {"county": "name"}}, "no level 'county'"),

@@ -317,7 +317,7 @@ class TestResuming:
             release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
         assert not list(keys.iterdir())
-        with pytest.raises(InputError, match="a backup of this place would hold"):
+        with pytest.raises(InputError, match="a backup of this folder would hold"):
             release_source(
                 PLAN, TABLES, tmp_path / "out", ledger=ledger, key_file=tmp_path / "moved.key"
             )

@@ -478,16 +478,16 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         (
             {"where": {"level": 40}},
             DataError,
-            "has the type string, but where gives integers.* where",
+            "has the type string, but 'where' gives integers.* where",
         ),
-        ({"where": {"code": "7"}}, DataError, "has the type int64, but where gives strings"),
-        ({"where": {"share": "1"}}, DataError, "has the type double, but where gives strings"),
+        ({"where": {"code": "7"}}, DataError, "has the type int64, but 'where' gives strings"),
+        ({"where": {"share": "1"}}, DataError, "has the type double, but 'where' gives strings"),
         (
             {"where": {"day": "2020-01-01"}},
             DataError,
-            "has the type date32.*but where gives strings",
+            "has the type date32.*but 'where' gives strings",
         ),
-        ({"where": {"state": 1}}, DataError, "folder .*state=x: where gives integers for 'state'"),
+        ({"where": {"state": 1}}, DataError, "state=x: 'where' gives integers for 'state'"),
         ({"where": {"level": []}}, DomainError, "no value of 'level'"),
     ],
 )

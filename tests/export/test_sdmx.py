@@ -213,7 +213,7 @@ def test_dimensions_codes_and_structures_of_others(tmp_path):
         ({"dimensions": {"MONTH": "TIME_PERIOD"}}, "dimensions: unknown 'MONTH'"),
         ({"dimensions": {"STATE": "REF AREA"}}, "'REF AREA' is not an SDMX dimension"),
         ({"dimensions": {"STATE": "A", "SEX": "A"}}, "two attributes have the same dimension"),
-        ({"dimensions": {"STATE": "TIME_PERIOD"}}, "TIME_PERIOD needs dates without `other`"),
+        ({"dimensions": {"STATE": "TIME_PERIOD"}}, "TIME_PERIOD needs dates without 'other'"),
         ({"codes": {"STATE": {"01": "a b"}}}, "'a b' is not an SDMX code"),
         ({"codes": {"STATE": {"01": "A", "03": "A"}}}, "two labels have the same code"),
         ({"dataflows": {"sexes": "DF_SEX"}}, "'DF_SEX' is not an SDMX dataflow"),

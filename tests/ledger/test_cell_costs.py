@@ -431,7 +431,7 @@ def test_nothing_is_drawn_when_it_is_not_free(
     monkeypatch.setattr(room, "make_sampler", lambda *_: lambda *given: drawn.append(given))
     with pytest.raises(fp.OverBudget):
         fp.release(FIRST, tables(FIRST), ledger=ledger, covered_by="first")
-    with pytest.raises(fp.BudgetError, match="Give the ledger"):
+    with pytest.raises(fp.BudgetError, match="Add ledger="):
         fp.release(FIRST, tables(FIRST), covered_by="first")
     with pytest.raises(fp.LedgerError, match="already"):
         fp.release(FIRST, tables(FIRST), ledger=ledger, key="first")

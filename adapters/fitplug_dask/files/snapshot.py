@@ -229,7 +229,7 @@ def _check_person_types(files: Sequence[CheckedFile]) -> None:
             if one != kind:
                 raise DataError(
                     f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}. "
-                    "Store person identifiers as one type."
+                    "Store person identifiers as one type in all files."
                 )
 
 
