@@ -101,13 +101,17 @@ class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
 
 
 class SamplerError(FitplugError):
-    """The noise sampler failed its test, so privacy is not proven. Nothing was charged.
-    """
+    """The noise sampler failed its test, so privacy is not proven. Nothing was charged."""
 
 
 class DesignError(FitplugError):
     """No plan with a proven cost could be designed for the workload."""
 
+
+# Reasons for refusing a plan that was edited or damaged. A plan that fitplug wrote meets none.
+BAD_INTEGERS = "the integer coefficients of the plan's noisy answers do not fit its queries"
+LARGE_INTEGERS = "the integer coefficients of the plan's noisy answers are too large"
+BAD_PROOF = "the numbers that prove the plan's lower bound do not fit its queries"
 
 _MOST_WORDS = 30
 

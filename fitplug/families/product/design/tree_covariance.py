@@ -162,7 +162,10 @@ class TreeCovariance:
         (real,) = self.top.precisions
         matrix = np.rint(real * unit).astype(np.int64)
         if np.linalg.matrix_rank(np.vstack([matrix, np.full(shape.top, unit)])) < shape.top:
-            raise DesignError("rounding to integers lost a query of a hierarchy")
+            raise DesignError(
+                "no rounding of the design to integers keeps all queries of a hierarchy. Use a "
+                "smaller tolerance, or targets of more similar size."
+            )
         precision = np.ones(shape.branching)
         for siblings in shape.siblings:
             precision[siblings.positions] = build_contrasts(siblings.k).precision
