@@ -113,13 +113,13 @@ def begin_series(
     display: bool = False,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
-    """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
+    """Charge a series, which is released period by period, and make its folder. No noise is drawn.
 
         series = fp.begin_series(plan, "jobs/", ledger=ledger, key="jobs 2024")
         series.release("2024-01", "january.parquet")
 
-    The rho of the plan is charged once, for all periods together. If the call is interrupted,
-    repeat it; this costs nothing more. Once the series has begun, the same call opens it.
+    The plan's rho is charged once, for all periods together. If the call is interrupted, repeat it;
+    this costs nothing more. Once the series has begun, the same call opens it.
 
     Args:
         plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
@@ -134,9 +134,10 @@ def begin_series(
         display: Whether to make display tables for each period, too. Display tables of earlier
             periods do not change.
         key_file: A new file for the key that encrypts the exact counts, which are stored next to
-            the folder. The file must not lie next to these counts. By default it is in your home
-            directory; see `Series.key_file`. Back up the key file separately from the counts:
-            without it, no later period can be released. It is removed after the last period.
+            the folder. The file must not lie next to these counts. By default it is in your
+            account's folder of local state; see `Series.key_file`. Back up the key file separately
+            from the counts: without it, no later period can be released. It is removed after the
+            last period.
 
     Returns:
         The series, ready for its first period.

@@ -34,33 +34,34 @@ def evaluate(
 ) -> Evaluation:
     """Compare a strategy with the certified optimum.
 
-    The strategy's noise is scaled so that every target is met, the tightest exactly. With the
-    strategy matrix A and the unit's differences v between neighbours, its privacy cost is then
+    The strategy's noise is scaled so that every target is met, and at least one target exactly. Let
+    A be the strategy matrix, w_j the rows of the workload matrix, c_j their target variances, and v
+    any difference between the cell counts of neighbouring data sets. The privacy cost of the
+    strategy is then
 
         Delta = max_v |A v| * max_j sqrt(w_j (A'A)^+ w_j' / c_j)
 
     (docs/theory/dual.md). No mechanism with Gaussian noise has a lower cost than
-    `Plan.lower_bound`. The variances and the cost of the strategy are computed in floating point,
-    with singular values of A; the bound is certified. Under `fp.ReplaceOne` the public totals are
-    known exactly.
+    `Plan.lower_bound`. The lower bound is certified. The variances and the cost of the strategy are
+    computed in floating point, from the singular values of A. Under `fp.ReplaceOne` the public
+    totals are used as exact numbers.
 
     Args:
         workload: The queries and their targets.
         strategy: A `Strategy`; or the covariance (d, d) of noise on the cells, as in
             `Strategy.from_covariance`. The d columns are the cells of `workload.attributes`, in C
-            order: the cells of the last attribute follow one another. `workload.matrix()` has the
-            same columns.
+            order (the cell of the last attribute changes fastest), as in `workload.matrix()`.
         unit: `fp.AddRemove(records=...)` or `fp.ReplaceOne(...)`.
-        plan: A plan for the same workload and unit, so that it is not designed again. If the plan
-            meets scaled targets, the strategy is evaluated at the scaled targets.
+        plan: A plan for the same workload and unit; by default it is designed. If the plan was
+            designed for a budget, the strategy is evaluated with the plan's scaled targets.
 
     Returns:
         The evaluation.
 
     Raises:
-        TypeError: The workload, the strategy or the plan has the wrong type.
-        WorkloadError: The strategy has different cells from the workload, does not answer a query,
-            is too large, or the unit is not supported.
+        TypeError: `workload`, `strategy` or `plan` has the wrong type.
+        WorkloadError: The strategy has other cells than the workload, cannot answer one of the
+            queries, or is too large; or the unit is not supported.
         DesignError: No plan can be certified.
 
     Example:

@@ -44,10 +44,11 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
     """Ask for the counts of ranges of an attribute.
 
     Args:
-        bounds: One (low, high) per range, in the attribute's own values. Both ends belong to the
-            range. For Bins, `low` and `high` are edges, and the range has the cells between them.
-            For Categories the range goes from the first to the second in the order of the domain.
-            The cell of `other` is in a range whose high end is its label, such as (65, "missing").
+        bounds: A pair (low, high) for each range, with values of the attribute. Both ends belong to
+            the range. For Bins, `low` and `high` are edges, and the range has the cells between
+            them. For Categories, the range contains all values from `low` to `high` in the order of
+            the domain. A range includes the cell `other` if its high end is the label of this cell,
+            such as (65, "missing").
 
     Raises:
         WorkloadError: `bounds` is not a list of pairs.
