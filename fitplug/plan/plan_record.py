@@ -171,8 +171,8 @@ class PlanRecord:
         """
         if not self.objective.plain:
             raise DesignError(
-                "a plan with cell budgets or total_error_weight has no lower bound on rho; its gap "
-                "refers to its objective"
+                "a plan with cell budgets or total_error_weight has no lower bound on rho. Its "
+                "gap is the gap of the quantity that it minimises; use plan.gap."
             )
         return floor_written(Fraction(self.lower_bound) ** 2 / 2)
 
@@ -297,12 +297,13 @@ class PlanRecord:
         """
         if self.has_coverage:
             raise BudgetError(
-                "plans with coverage have no unused budget: a row outside the domain costs all of "
-                "rho, and another release may count that row. Design without coverage."
+                "a plan with coverage has no unused budget, because a row outside the domain "
+                "costs all of rho, and another release may count that row, too. Design without "
+                "coverage."
             )
         if not allows_any_rows(self.unit):
             raise BudgetError(
-                f"plans for this unit of privacy ({self.unit}) have no unused budget per cell. "
+                f"a plan for this unit of privacy ({self.unit}) has no unused budget per cell. "
                 "Design for fp.AddRemove(records=k)."
             )
         most = floor_float(2 * self.rho_exact)

@@ -300,4 +300,7 @@ def solve_from_right(W: FloatArray, B: FloatArray) -> FloatArray:
     try:
         return np.asarray(solve_triangular(R, Q.T @ W.T).T)
     except np.linalg.LinAlgError:
-        raise DesignError("the rows of the basis are not linearly independent") from None
+        raise DesignError(
+            "fitplug could not separate the queries into linearly independent ones. Round their "
+            "coefficients."
+        ) from None

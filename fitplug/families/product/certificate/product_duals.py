@@ -111,7 +111,7 @@ def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
     check_weights("of moves", pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
         raise ValueError(BAD_PROOF)
-    for a, (sides, n) in enumerate(zip(pairs.sides, cells, strict=True)):
+    for sides, n in zip(pairs.sides, cells, strict=True):
         if len(sides) and (sides.shape != (n,) or not np.isfinite(sides).all()):
             raise ValueError(BAD_PROOF)
 

@@ -276,7 +276,7 @@ class _Classes:
         mean = compute_mean(self.top, on_cells, on_rows)
         P, Q = self._transposed[0] @ p, self._transposed[1] @ q
         if not (P > 0).all() or not (Q > 0).all():
-            raise np.linalg.LinAlgError("a weight is zero")
+            raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
         c = np.sqrt(P / Q)
         g = mean.profile[self.cell] + self.profiles @ (1 / c)
         h = self.share * mean.ratios[self.row] + self.variances @ c

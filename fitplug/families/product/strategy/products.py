@@ -53,8 +53,7 @@ class ProductStrategy(BlockSetStrategy[P]):
     def check_form(self) -> None:
         super().check_form()
         structure = self.structure
-        for name, grades, matrix in zip(
-            structure.block_attributes,
+        for grades, matrix in zip(
             structure.batched.grades,
             self.attribute_matrices,
             strict=True,
