@@ -109,7 +109,7 @@ _FILTER_VALUES = 3
 
 
 def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None) -> Preview:
-    """Show what a count would read and need; see `fitplug.preview`, which calls this."""
+    """Show what a count would read and how much memory it would need; see `fitplug.preview`."""
     check_client(client)
     domain, names = list_tables(plan)
     check_libraries()

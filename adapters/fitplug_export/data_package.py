@@ -51,8 +51,8 @@ def write_data_package(
 ) -> None:
     """Write a Frictionless data package: a CSV for each group, and datapackage.json.
 
-    The file datapackage.json describes each column, with its type and quantity, and which rows were
-    counted. It names no licence; add the publisher's.
+    The file datapackage.json describes which rows were counted, and each column with its type and
+    quantity. It has no licence; add the licence under which you publish.
 
     Args:
         release: The release.

@@ -36,9 +36,9 @@ class MbiMeasurements(NamedTuple):
 
     Attributes:
         domain: The attributes that queries use, with the labels of their cells.
-        measurements: A measurement for each block of the strategy. The noise of all entries is
-            independent and has the standard deviation one.
-        total: The number of rows. Pass it to mbi as `known_total`.
+        measurements: The strategy's noisy answers, as mbi measurements for sets of attributes. The
+            noise of all entries is independent and has standard deviation 1.
+        total: The number of rows, to pass to mbi as `known_total`.
     """
 
     domain: mbi.Domain
@@ -94,8 +94,8 @@ class TableMeasurement(NamedTuple):
 def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
     """Make measurements for mbi (private-pgm), which draws synthetic rows from a model.
 
-    The measurements are the noisy answers of the strategy, whose noise is independent. So mbi's
-    loss is the Gaussian likelihood of this release. See the page "Draw synthetic data" in the
+    The measurements are the strategy's noisy answers. Their noise is independent, so mbi's loss
+    function is the Gaussian likelihood of this release. See the page "Draw synthetic data" in the
     documentation.
 
     Args:
@@ -107,8 +107,8 @@ def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
 
     Raises:
         ImportError: mbi is not installed.
-        WorkloadError: The queries use a measure, no group counts all rows and `total` is not
-            given, or the unit of privacy has public totals besides the number of all rows.
+        WorkloadError: The queries use a measure; or `total` is not given and no group counts all
+            rows; or the unit of privacy has public totals other than the number of all rows.
     """
     tables = list_measurements(release)
     known_total = _check_estimate(release) if total is None else _check_total(total)

@@ -73,10 +73,10 @@ def count(
     unit: Unit | None = None,
     progress: Progress = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, in a database; see `fitplug.count`.
+    """Count the exact tables that a plan needs in a database; see `fitplug.count`.
 
     Raises:
-        InputError: A client, a key, or an option that is only for files is given.
+        InputError: `client`, `person_key`, or an option that is only for files is given.
         DataError: The database fails, or a column is missing or has a type that cannot be read.
     """
     source = read_source(source)

@@ -144,13 +144,13 @@ def tables_domain(plan: Plan, *more: Plan) -> Any:
 
     Args:
         plan: The plan, from `fitplug.design`.
-        more: Further plans of the same domain, to be run on the same tables.
+        more: More plans with the same domain, to be run on the same tables.
 
     Returns:
         The OpenDP domain.
 
     Raises:
-        ValueError: The plans are of different domains.
+        ValueError: The plans have different domains.
     """
     plans = (plan, *more)
     for other in more:

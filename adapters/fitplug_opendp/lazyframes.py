@@ -156,17 +156,17 @@ _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
 
-    A row is left out of every table if its value of any attribute is null or outside the domain,
-    and that attribute has no cell for other values. Adding or removing one row changes the tables
-    by at most one row (with measures, by the shares of one row), and the map states this bound. If
-    the metric has Bounds, the map uses the smallest product of per_group and num_groups over the
-    Bounds by the same columns. If a frame cannot be computed, the error does not explain why, so
-    read and check the data first.
+    If a row's value of any attribute is null or outside the domain, and this attribute has no cell
+    `other`, the row is left out of all tables. Adding or removing one row changes the tables by at
+    most one row (with measures, by the shares of one row). This is the bound in the stability map.
+    If the metric has Bounds, the map uses the smallest product of per_group and num_groups over all
+    Bounds by the same columns. If a frame cannot be computed, the error does not explain why,
+    because this might reveal data. So read and check the data first.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first.
 
     Args:
-        input_domain: A lazyframe_domain with a column for each attribute that the workload uses.
+        input_domain: A lazyframe_domain that has a column for each attribute in the workload.
         input_metric: symmetric_distance(), change_one_distance(), or the frame_distance of
             symmetric_distance() with Bounds, as make_stable_lazyframe gives after truncation.
         plan: The plan, from `fitplug.design`.

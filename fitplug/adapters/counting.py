@@ -123,7 +123,8 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
     source = read_source(source)
     if is_in_database(source):
         raise InputError(
-            "these rows are in a database, so there are no files to preview. Call fitplug.count."
+            "these rows are in a database, so there are no files to preview. Count them with "
+            "fitplug.count."
         )
     said: Preview = call_adapter("preview", source, plan, client=client)
     return said

@@ -76,7 +76,7 @@ def release(
             provided that the earlier charge covers it: in every cell, this release's cost and all
             costs that the charge already covers must together stay within the charge; see
             `Ledger.charge_covered`. Both releases must use the same rows. If rows were limited per
-            person, weighted or filtered, both releases must use the same `Tables` object.
+            person, weighted or filtered, both releases must use the tables of the same count.
         what: A text that describes the charge in the ledger; see `Ledger.charge`.
         again: For a release into a folder, without a key: whether to draw again a plan that was
             already released.
@@ -136,7 +136,8 @@ def release(
     for name, given in for_folder.items():
         if folder is None and given:
             raise InputError(
-                f"{name} needs a release into a folder. Give folder, or leave {name} out."
+                f"the setting {name} is only for a release into a folder. Name a folder with "
+                f"folder=..., or remove {name}."
             )
     charge = {
         "ledger": ledger,
@@ -153,15 +154,16 @@ def release(
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
         raise InputError(
-            "folder_options are for object stores. Give the URL of a store, or leave them out."
+            "folder_options are only for releases into an object store. Give the URL of a store "
+            "as folder=..., or remove folder_options."
         )
     source = data if isinstance(data, Tables) else read_source(data)
     if isinstance(source, Source) and is_in_database(source):
         for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
             if given:
                 raise InputError(
-                    f"{name} is for a release in parts, and a database counts these rows as a "
-                    "whole. Leave it out, or release the tables that fitplug.count returns."
+                    f"{name} is only for a release in parts, but a database counts these rows as "
+                    f"a whole. Remove {name}, or release the tables that fitplug.count returns."
                 )
         name = "release_from_database"
     elif is_counted and client is None and key_file is None and not in_store:

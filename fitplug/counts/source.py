@@ -153,10 +153,14 @@ class Source:
 
     def __post_init__(self) -> None:
         if isinstance(self.path, Source):
-            raise InputError("the path is already a Source. Use dataclasses.replace to change it.")
+            raise InputError(
+                "the path is already an fp.Source. Use this Source as it is, or change it with "
+                "dataclasses.replace."
+            )
         if isinstance(self.path, Tables):
             raise InputError(
-                "the path is a Tables object, which is already counted. Name the files instead."
+                "the path is an fp.Tables object, whose rows are already counted. Name the files "
+                "of rows instead."
             )
         object.__setattr__(self, "person", _read_person(self.person))
         if self.zone is not None and not _is_zone(self.zone):
@@ -173,7 +177,8 @@ class Source:
         for name, column in (self.columns or {}).items():
             if not isinstance(column, str) or not column:
                 raise DomainError(
-                    f"columns maps {name!r} to {column!r}, which is not the name of a column"
+                    f"the setting 'columns' must map the attribute {name!r} to the name of a "
+                    f"column, not to {column!r}"
                 )
             if column in list_person_columns(self):
                 raise DomainError(
@@ -236,7 +241,7 @@ def _read_person(person: Any) -> str | tuple[str, ...] | None:
             '["household", "line"]'
         )
     if len(set(columns)) < len(columns):
-        raise DomainError(f"person = {person!r} names a column twice. Name each once.")
+        raise DomainError(f"person = {person!r} names a column twice. Name each column once.")
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 

@@ -125,7 +125,7 @@ class Tables(Mapping[AttributeSet, Counts]):
                     f"{suggest_nearest(name, self.domain.names)}"
                 )
         if len(set(names)) != len(names):
-            raise TablesError(f"table {names} names an attribute twice. Name each once.")
+            raise TablesError(f"table {names} names an attribute twice. Name each attribute once.")
         return self.domain.ordered(names)
 
     @property
@@ -251,7 +251,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Checked before integers are added up, in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the weights of the rows add up to more than 2**53, and integers would "
+                "the weights of the rows add up to more than 2**53, so 64-bit integers would "
                 "overflow. Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}

@@ -257,7 +257,8 @@ def _check_values(values: Sequence[Category]) -> None:
             raise DomainError(f"category {value!r} is listed twice. List each value once.")
         if type(value) is int and abs(value) >= 2**62:
             raise DomainError(
-                f"category {value!r} does not fit 64 bits. Categories must be below 2**62 in size."
+                f"category {value!r} does not fit into 64 bits. Use integers whose absolute value "
+                "is below 2**62."
             )
         seen.add(value)
 
@@ -292,7 +293,10 @@ class CodePrefix(Categories):
             if not isinstance(code, str):
                 raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
-                raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
+                raise DomainError(
+                    f"code {code!r} is shorter than the prefix length {length}. Use a smaller "
+                    "length, or remove the code."
+                )
         object.__setattr__(self, "length", length)
         super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
 

@@ -90,19 +90,23 @@ class Domain:
         column = name_label_column(name)
         if column in self:
             raise DomainError(
-                f"attribute {column!r} has the name of the label column of {name!r}. Rename the "
-                "attribute."
+                f"attribute {column!r} has the same name as the column for the labels of "
+                f"{name!r}. Rename the attribute."
             )
         unknown = set(self.value_labels[name])
         for kind in get_codec(self[name]).levels or ("identity",):
             unknown -= self._list_labelled_values(name, kind)
         if unknown:
             raise DomainError(
-                f"attribute {name!r}: {min(map(repr, unknown))} has a label but is not a value"
+                f"attribute {name!r}: {min(map(repr, unknown))} has a label, but it is not one of "
+                "the attribute's values. Remove the label."
             )
         for label in self.value_labels[name].values():
             if not isinstance(label, str) or not label.strip():
-                raise DomainError(f"attribute {name!r}: a label must be a text that is not empty")
+                raise DomainError(
+                    f"attribute {name!r}: each label must be a string with at least one visible "
+                    "character"
+                )
 
     def _list_labelled_values(self, name: str, kind: str) -> set[str]:
         attribute = get_codec(self[name])

@@ -247,8 +247,8 @@ class Hierarchy(Categories):
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self._value_count} leaves have no {level}, for example "
-                f"{missing[0]!r}"
+                f"{len(missing)} of {self._value_count} leaves have no label on the level "
+                f"{level}, for example {missing[0]!r}. Give each leaf a label."
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
         # Leaves in the same node, or the same region, have equal numbers.
@@ -263,8 +263,9 @@ class Hierarchy(Categories):
                 labels = [*columns[:place], regions, *columns[place:]]
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)), self.other)
         raise DomainError(
-            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
-            f"every level, a node of {level!r} must consist of whole nodes or lie within one node"
+            f"the nodes of the level {level!r} do not nest with the levels "
+            f"{', '.join(self.levels)}. On every level, each node of {level!r} must either "
+            "consist of whole nodes or lie within one node."
         )
 
     def _number_nodes(self, place: int) -> IntArray:
@@ -381,7 +382,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
                 raise DomainError(f"'leaves' is missing. Write {cls.spec_form.example}")
             return Hierarchy(spec["levels"], spec["leaves"], spec.get("other"))
         if "leaves" in spec:
-            raise DomainError("a hierarchy takes leaves or nodes, not both")
+            raise DomainError("a hierarchy must have either 'leaves' or 'nodes', not both")
         names = read_level_names(spec["levels"])
         made = Hierarchy.__new__(Hierarchy)
         runs = unpack_tree(spec["nodes"], len(names))

@@ -95,8 +95,8 @@ class Measure(Attribute):
         shares = (last - first) / _read_exactly(unit)
         if shares.denominator != 1 or shares > MOST_SHARES:
             raise DomainError(
-                f"the bounds {low} and {high} must be a whole number of units apart (unit {unit}), "
-                f"at most {MOST_SHARES:,}. Move a bound or choose another unit."
+                f"the distance between the bounds {low} and {high} must be a whole number of "
+                f"units (unit {unit}), at most {MOST_SHARES:,} units. Change a bound or the unit."
             )
 
     @property
@@ -295,7 +295,8 @@ def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
     for end in (low, high):
         if type(end) not in (int, float) or not math.isfinite(end) or abs(end) >= MOST_NUMBER:
             raise DomainError(
-                f"the measure's bound {end!r} must be a finite number below 2**53 in size"
+                f"the measure's bound {end!r} must be a finite number whose absolute value is "
+                "below 2**53"
             )
     return low, high
 

@@ -103,8 +103,8 @@ class Strategy:
         B = np.eye(k) if basis is None else read_matrix("basis", basis)
         if len(B) != k:
             raise WorkloadError(
-                f"the basis has {len(B)} rows, but the noise has {k} answers. Give one row per "
-                "answer."
+                f"the matrix 'basis' has {len(B)} rows, but the noise has {k} answers. Give one "
+                "row per answer."
             )
         stds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         if (stds == 0).any():
@@ -121,7 +121,8 @@ class Strategy:
         except LinAlgError:
             raise WorkloadError(
                 "the covariance is not positive definite, so some combination of the answers has "
-                "no noise. Give a basis with fewer queries, or add noise to every combination."
+                "no noise. Give a matrix 'basis' with fewer rows, or add noise to every "
+                "combination."
             ) from None
         with guard_linear_algebra():
             whitened = solve_triangular(factor, B / stds[:, None], lower=True)

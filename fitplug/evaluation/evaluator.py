@@ -90,8 +90,8 @@ def evaluate(
     tightest = int(ratios.argmax())
     if not sensitivity or not ratios[tightest]:
         raise WorkloadError(
-            "public totals answer all queries, so every strategy has cost zero. Leave public "
-            "totals out of the workload, or use AddRemove as the unit."
+            "public totals answer all queries, so every strategy has cost zero. Add queries that "
+            "public totals do not answer, or use AddRemove as the unit."
         )
     return Evaluation(
         strategy=strategy,
@@ -135,8 +135,8 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         name, at = _locate_query(workload, first)
         raise WorkloadError(
             f"the strategy cannot answer {int(unanswered.sum()):,} of {len(W):,} queries, for "
-            f"example query {list(at)} of group {name!r}, which is not a combination of the "
-            "strategy's rows. Add rows."
+            f"example query {list(at)} of group {name!r}, which is not a linear combination of "
+            "the strategy's rows. Add rows to the strategy."
         )
     return np.asarray(np.square(coordinates / singular[known]).sum(axis=1))
 
@@ -153,7 +153,7 @@ def _check_sizes(workload: Workload, strategy: Strategy) -> None:
     if largest > MAX_ENTRIES:
         raise WorkloadError(
             f"the matrices have up to {largest:,} coefficients; the limit is {MAX_ENTRIES:,}. Use "
-            "fewer cells, queries or rows."
+            "fewer cells, fewer queries, or a strategy with fewer rows."
         )
 
 

@@ -112,8 +112,7 @@ class Ledger:
 
     @property
     def remaining(self) -> float:
-        """The remaining budget in rho of zCDP, rounded down, so a charge of this amount still fits.
-        """
+        """The remaining budget in rho of zCDP, rounded down, so a charge of this amount still fits."""
         return floor_written(self._read_budget().left)
 
     @property

@@ -97,13 +97,15 @@ class DisplayTables:
             WorkloadError: The tables were not made from one histogram.
         """
         if len(self.counts) > 1:
-            raise WorkloadError("these tables were not made from one histogram. Use `estimates`.")
+            raise WorkloadError(
+                "these tables were not made from one histogram, so they have none. Use their "
+                "`estimates`."
+            )
         return self.counts[0]
 
     @cached_property
     def estimates(self) -> Mapping[str, AnyArray]:
-        """For each group, an array of the group's shape; int64 if counts and queries are integers.
-        """
+        """For each group, an array of the group's shape; int64 if counts and queries are integers."""
         display, tables = self.display, {}
         for group in self.release.plan.workload.groups:
             k = display.find_table(group)

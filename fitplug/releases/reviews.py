@@ -48,8 +48,8 @@ def review(
         delta: The delta at which epsilon is reported.
         limited: How the limit on the rows per contributor is ensured: "declared" if every row was
             counted and the limit is assumed, "enforced" if rows beyond the limit were left out. By
-            default this is read from the release; it must be given if an OpenDP measurement made
-            the release. Give "enforced" if you removed each person's excess rows before the count.
+            default this is read from the release; it is unknown if an OpenDP measurement made the
+            release. Give "enforced" if you removed each person's excess rows before the count.
         published: The date of publication; today if None.
         versions: A mapping from the names of the libraries that made the release to their versions.
         display: Whether display tables are published too.
@@ -59,7 +59,7 @@ def review(
 
     Raises:
         TypeError: The release has the wrong type.
-        BudgetError: `delta` is out of range, or `limit` contradicts the release.
+        BudgetError: `delta` is out of range, or `limited` contradicts the release.
         LedgerError: The ledger cannot be read.
 
     Example:
@@ -103,8 +103,8 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
     """Return the release with this source of the limit on the rows per person."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
-            "limited = 'declared' contradicts this release: its count kept at most "
-            f"{release.plan.unit.records} rows per person. Leave it out."
+            "limited = 'declared' contradicts this release, whose count kept at most "
+            f"{release.plan.unit.records} rows per person. Remove the setting 'limited'."
         )
     return replace(release, limited=limited or release.limited)
 

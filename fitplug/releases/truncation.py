@@ -55,8 +55,7 @@ class TruncationLoss:
 
     @property
     def rows(self) -> Estimate:
-        """The number of rows left out. Its std is exact, because the two releases are independent.
-        """
+        """The number of rows left out. Its std is exact, because the two releases are independent."""
         return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )
@@ -83,8 +82,8 @@ class TruncationLoss:
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
         if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
-                "the count of the second release is zero within its margin of error, so a share of "
-                "it is meaningless. Release it with a smaller std."
+                "the count of the second release is zero within its margin of error, so a share "
+                "of this count is meaningless. Release this count again with a smaller std."
             )
         return 1 - high, 1 - low
 
@@ -118,16 +117,17 @@ def estimate_truncation(
     """
     if kept.limited != "enforced":
         raise InputError(
-            "the first release did not limit the rows per person, so it left out none. "
-            "Name a release that was counted with person=."
+            "the first release did not limit the rows per person, so no row was left out. Name a "
+            "first release that was counted with person=...."
         )
     one, two = get_limit(kept.plan.unit), get_limit(whole.plan.unit)
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
         other = f"{two.records:,}{describe_apart(two)}" if is_known else "does not state how many"
         raise InputError(
-            f"the first release keeps at most {one.records:,} rows per person{describe_apart(one)},"
-            f" and the second {other}. The second must keep more."
+            f"the first release keeps at most {one.records:,} rows per "
+            f"person{describe_apart(one)}, and the second {other}. The second release must keep "
+            "more rows per person."
         )
     if kept.rows != whole.rows:
         raise InputError(

@@ -115,13 +115,13 @@ def build_matrix(
                 row[first : last + 1] += coefficient
         if not row.any():
             raise WorkloadError(
-                f"{name}: all coefficients of row {label!r} are zero or cancel. Change them or "
-                "leave out the row."
+                f"{name}: all coefficients of row {label!r} are zero or cancel each other. Change "
+                "the coefficients, or leave out the row."
             )
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{name}: {label!r} is also the label of a value that this row does not count. "
-                "Rename the row."
+                f"{name}: the row label {label!r} is also the label of a value that this row does "
+                "not count. Rename the row."
             )
     return matrix + 0.0, tuple(label for label, _ in labelled.named)
 
@@ -159,8 +159,8 @@ def _find_cells(
         raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(intervals) > 1:
         raise WorkloadError(
-            f"{name}: row {label!r}: {value!r} is a node of several levels. List the leaves you "
-            "mean."
+            f"{name}: row {label!r}: nodes of several levels have the name {value!r}. List the "
+            "leaves that you mean."
         )
     return intervals.pop()
 

@@ -120,7 +120,9 @@ def marginal(
         (2, 4)
     """
     if len(set(attributes)) != len(attributes):
-        raise WorkloadError(f"marginal {attributes} names an attribute twice. Name each once.")
+        raise WorkloadError(
+            f"marginal {attributes} names an attribute twice. Name each attribute once."
+        )
     return _make_group(tuple(map(_ask_identity, attributes)), name, target)
 
 
@@ -295,14 +297,14 @@ def marginals(
             hint = suggest_nearest(name, domain.names)
             raise WorkloadError(f"marginals: the domain has no attribute {name!r}. {hint}")
     if len(set(names)) < len(names):
-        raise WorkloadError("marginals names an attribute twice. Name each once.")
+        raise WorkloadError("marginals names an attribute twice. Name each attribute once.")
     numbers = _read_ways(ways, len(names))
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
             f"marginals of {', '.join(map(str, numbers))} of {len(names)} attributes make "
-            f"{tables:,} tables, more than the limit of {MOST_TABLES:,}. Name fewer attributes or "
-            "lower ways."
+            f"{tables:,} tables. The limit is {MOST_TABLES:,} tables. Name fewer attributes, or "
+            "use smaller numbers in 'ways'."
         )
     try:
         read = read_target(**target)
@@ -310,8 +312,8 @@ def marginals(
         raise WorkloadError(f"marginals: {error}") from None
     if read.value.shape not in ((), (tables,)):
         raise WorkloadError(
-            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or one for "
-            f"each of the {tables:,} tables."
+            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or a list "
+            f"with one number for each of the {tables:,} tables."
         )
     return UnboundMarginals(names, numbers, read)
 
@@ -328,7 +330,7 @@ def _read_ways(ways: Any, attributes: int) -> tuple[int, ...]:
             f"ways = {ways!r} must be an integer from 0 to {attributes}, or a list of such integers"
         )
     if len(set(given)) < len(given):
-        raise WorkloadError(f"ways = {ways!r} lists a number twice. List each once.")
+        raise WorkloadError(f"ways = {ways!r} lists a number twice. List each number once.")
     return tuple(sorted(map(int, given)))
 
 

@@ -71,11 +71,13 @@ class AddRemove:
         if self.once_per is not None and not isinstance(self.once_per, str):
             raise BudgetError(f"once_per must be the name of an attribute, not {self.once_per!r}")
         if self.distinct and self.once_per is not None:
-            raise BudgetError("give distinct or once_per, not both")
+            raise BudgetError(
+                "the settings 'distinct' and 'once_per' cannot be combined. Remove one of them."
+            )
         if self.records == 1 and (self.distinct or self.once_per is not None):
             raise BudgetError(
-                "distinct and once_per need at least two rows per person. Leave them out or "
-                "raise records."
+                "the settings 'distinct' and 'once_per' need records of at least 2, because one "
+                "row per person is always distinct. Remove the setting, or raise records."
             )
 
     def __str__(self) -> str:
@@ -90,8 +92,7 @@ class AddRemove:
         return f"AddRemove(records={self.records}{more})"
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit of privacy as a dict, in the form of spec files, plan files and ledgers.
-        """
+        """Return the unit of privacy as a dict, as spec files, plan files and ledgers have it."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
@@ -119,7 +120,10 @@ class ReplaceOne:
         if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
             raise BudgetError('within must be a tuple of attribute names, such as ("STATE",)')
         if len(set(names)) < len(names):
-            raise BudgetError(f"within names an attribute twice: {', '.join(names)}")
+            raise BudgetError(
+                f"the setting 'within' names an attribute twice: {', '.join(names)}. Name each "
+                "attribute once."
+            )
 
     def __str__(self) -> str:
         if not self.within:
@@ -132,8 +136,7 @@ class ReplaceOne:
         return 1
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit of privacy as a dict, in the form of spec files, plan files and ledgers.
-        """
+        """Return the unit of privacy as a dict, as spec files, plan files and ledgers have it."""
         return {"replace_one": list(self.within)}
 
 
@@ -141,7 +144,8 @@ def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
     """Raise DomainError if a name is not an attribute of a domain, or a measure."""
     for name in list_measures(domain, domain.ordered(names)):
         raise DomainError(
-            f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
+            f"the setting {key} names the measure {name!r}. Name an attribute that divides rows "
+            "into cells."
         )
 
 
@@ -199,13 +203,14 @@ def check_measures(unit: Unit, domain: Domain, names: Sequence[str]) -> None:
     shares = count_shares(domain, measures)
     if shares > MOST_SHARES:
         raise WorkloadError(
-            f"the numbers of units between the bounds of {', '.join(measures)} multiply to "
-            f"{shares:,}. The limit is {MOST_SHARES:,}. Give the measures larger units."
+            f"the numbers of units between the bounds of the measures {', '.join(measures)} have "
+            f"the product {shares:,}. The limit is {MOST_SHARES:,}. Give the measures larger "
+            "units."
         )
     if measures and isinstance(unit, AddRemove) and unit.distinct:
         raise WorkloadError(
-            f"distinct=True cannot be combined with the measure {measures[0]}. Leave distinct out, "
-            "or use once_per instead."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Remove the setting "
+            "'distinct', or replace it with 'once_per'."
         )
 
 
@@ -273,8 +278,8 @@ class BoundUnit:
             names = (unit.once_per,)
         elif measures := list_measures(domain, names):
             raise DomainError(
-                f"distinct cannot be combined with the measure {measures[0]}. Leave it out, or use "
-                "once_per instead."
+                f"distinct=True cannot be combined with the measure {measures[0]}. Remove the "
+                "setting 'distinct', or replace it with 'once_per'."
             )
         return cls(unit, tuple(sorted((name, get_codec(domain[name]).digest) for name in names)))
 
