@@ -134,7 +134,7 @@ class KeyFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._make_error(error, "Make it readable.") from None
+            raise self._make_error(error, "Make the file readable.") from None
         except (ValueError, TypeError, KeyError):
             is_known, owner, decoded = False, "", b""
         if not is_known or len(decoded) != KEY_BYTES:

@@ -41,7 +41,7 @@ def count_outside() -> dict[str | None, int]:
 
 def test_run_and_show_print_it(root: Path) -> None:
     for said in ((root / "said.txt").read_text(), fitplug("show", root / "release").out):
-        assert "rows not counted, with margins of error at 95% confidence" in said
+        assert "rows not counted (95% margins of error)" in said
         assert "any attribute" in said
         assert said.count("%") >= 8
         assert not secrets_in(said)
@@ -58,7 +58,7 @@ def test_a_run_names_how_to_count_what_it_leaves_out(root: Path, tmp_path: Path)
     assert other in said
     assert number not in said
     spec = make(tmp_path)
-    assert f"{other}; to estimate how many, {number}." in fitplug("design", spec).out
+    assert f"{other}; to estimate how many, set {number}." in fitplug("design", spec).out
     text = spec.read_text()
     for old, new, where in (
         ("{ records = 1 }", "{ replace_one = [] }", "."),

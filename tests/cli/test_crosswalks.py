@@ -196,8 +196,8 @@ def test_rows_written_in_the_spec(place):
 
 BAD = {
     "code,region\n0100110,a\nZEBRACANARY,a\n": "line 3: the code is not a value of GEOID",
-    "code,region\n0100110,\n": "line 2: column 2 is empty",
-    "code,region\n,a\n": "line 2: column 1 is empty",
+    "code,region\n0100110,\n": "line 2: no value in column 2",
+    "code,region\n,a\n": "line 2: no value in column 1",
     "code,region\n0100110, a\n": "line 2: the value in column 2 starts or ends with white space",
     "0100110,a\n0100111,b\n": "the first line must name the columns, for example GEOID,region",
     "a,b,ZEBRACANARY\n1,2,3\n": "cannot tell which of the 3 columns have the codes of GEOID",
@@ -206,7 +206,7 @@ BAD = {
     "code,region\n01, \t\n": "line 2: the value in column 2 starts or ends",
     "code,region\n01,\x1f\n": "line 2: the value in column 2 starts or ends",
     "": "the crosswalk is empty",
-    "code,region\n": "column 1 is empty",
+    "code,region\n": "column 1 has no values",
 }
 
 
@@ -224,7 +224,7 @@ def test_what_is_wrong_with_a_file(place, content):
     [
         ("01,a\n02001,b\n", "3 of the 12 leaves of GEOID have no region"),
         ("01,a\n02,b\n01001,b\n", "regions overlap, so they cannot be a level"),
-        ("01,a\n02001,a\n02003,ZEBRACANARY\n", "do not nest with the levels"),
+        ("01,a\n02001,a\n02003,ZEBRACANARY\n", "cuts nodes of the levels"),
     ],
 )
 def test_what_makes_no_level(place, content, says):
@@ -423,7 +423,7 @@ class TestEstimate:
         ("options", "says"),
         [
             (["--by", "countie"], "not an attribute .* Did you mean 'county'"),
-            (["--by", "SEX", "--leaf", "x"], "describe a file, but --by names 'SEX'"),
+            (["--by", "SEX", "--leaf", "x"], "describe a file, but --by names the attribute 'SEX'"),
             (["--by", "none.csv"], "no such crosswalk"),
         ],
     )

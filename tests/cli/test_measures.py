@@ -363,5 +363,5 @@ def test_a_codebook_says_the_bounds_and_the_unit(tmp_path, kind):
     (tmp_path / "book.json").write_text(json.dumps({"INCOME": {"min": 0, "max": 5, "unit": 2}}))
     ran = fitplug("design", path)
     assert ran.code == 2
-    said = {"csv": "line 4: min, max and unit must be numbers", "json": "are not valid"}
+    said = {"csv": "line 4: 'min', 'max' and 'unit' must", "json": "no valid values for this"}
     assert said[kind] in ran.err

@@ -66,7 +66,7 @@ def test_without_a_ledger_no_plan_is_drawn_twice_into_a_place(tmp_path, parts):
     for command in (["run", spec], ["release", spec, "--counts", counts]):
         for option, says in {
             "": "already holds a release",
-            "--replace": "--replace needs a [ledger], which records how often",
+            "--replace": "--replace needs a ledger, which records how often",
             "--again": "--again needs a [ledger]",
         }.items():
             ran = fitplug(*command, *option.split())

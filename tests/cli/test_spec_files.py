@@ -101,7 +101,7 @@ class TestCodebooks:
             (
                 "attribute,value,min,max\nSEX,,1,x\n",
                 "c.csv",
-                "line 2: min and max must be",
+                "line 2: 'min' and 'max' must be",
             ),
             (
                 "attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n",
@@ -237,7 +237,7 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("targets", "message"),
         [
-            ("SEX,std\n1,3\n", "an answer of 'pyramid' has no target: SEX = 2, AGE = 0"),
+            ("SEX,std\n1,3\n", "the target of an answer of 'pyramid': SEX = 2, AGE = 0"),
             ("SEX,sdt\n1,3\n", "must have exactly one of the columns variance, std, moe"),
             ("SEX,std,moe\n1,3,4\n", "must have exactly one of the columns"),
             (

@@ -143,8 +143,8 @@ def test_a_column_has_labels(folder):
         ),
         (TREE | {"label": "names"}, "no column 'names'"),
         (TREE | {"label": {"county": "name"}}, "no level 'county'"),
-        (TREE | {"label": 3}, "label must be the name of a column"),
-        ({"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"}, "label needs codebook"),
+        (TREE | {"label": 3}, "'label' must be the name of a column"),
+        ({"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"}, "'label' needs 'codebook'"),
     ],
 )
 def test_wrong_labels_of_files_are_refused(folder, entry, says):

@@ -485,7 +485,7 @@ def test_tables_that_cannot_be_written_are_refused_before_the_charge(tmp_path, l
     domain = fp.Domain({"MONTH": fp.Integers(1, 2), "std": ["1", "2"]})
     workload = fp.Workload(domain, [fp.marginal("MONTH", "std", std=1.0)])
     plan = fp.design(workload, periods="MONTH")
-    with pytest.raises(FitplugError, match="name of a result column"):
+    with pytest.raises(FitplugError, match="name as a column of the results"):
         fp.begin_series(plan, tmp_path / "pay", ledger=ledger, key="b")
     assert ledger.entries() == ()
 

@@ -256,7 +256,7 @@ def test_names_of_result_columns_are_refused(tmp_path, name):
     plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
     release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
     for write in (fpe.write_data_package, partial(fpe.write_sdmx, agency="A")):
-        with pytest.raises(WorkloadError, match="has the name of a result column"):
+        with pytest.raises(WorkloadError, match="same name as a column of the results"):
             write(release, tmp_path / "out")
 
 

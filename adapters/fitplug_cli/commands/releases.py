@@ -135,7 +135,7 @@ def check_paths(spec: Spec) -> None:
             check_ledger_is_kept(spec)
             if not spec.ledger_path.absolute().parent.is_dir():
                 raise LedgerError(
-                    f"The folder of {spec.ledger_path} does not exist. Create it first."
+                    f"The folder of {spec.ledger_path} does not exist. Create this folder first."
                 )
         except (LedgerError, OSError) as error:
             raise SpecError(f"{spec.path}: [ledger] {error}") from None

@@ -146,7 +146,7 @@ def _read_csv(path: Path) -> Codebook:
         name, value = row["attribute"], row["value"]
         low, high = row.get("min"), row.get("max")
         if not value and not (low and high):
-            raise DomainError(f"{where} has no value. Add a value, or both min and max.")
+            raise DomainError(f"{where} has no value. Add a value, or both 'min' and 'max'.")
         for what, text in (("attribute", name), ("value", value)):
             if has_outer_blanks(text):
                 raise DomainError(f"{where}: the {what} {BLANKS_FAULT}")
@@ -195,12 +195,12 @@ def _parse_number(where: str, text: str) -> int | float:
     try:
         return int(text) if re.fullmatch("-?[0-9]+", text) else float(text)
     except ValueError:
-        raise DomainError(f"{where}: min, max and unit must be numbers") from None
+        raise DomainError(f"{where}: 'min', 'max' and 'unit' must be numbers") from None
 
 
 def _parse_integer(where: str, text: str | None) -> int:
     if not re.fullmatch("-?[0-9]+", text or ""):
-        raise DomainError(f"{where}: min and max must be integers, unless a unit is given")
+        raise DomainError(f"{where}: 'min' and 'max' must be integers, unless 'unit' is given")
     return int(text or "")
 
 

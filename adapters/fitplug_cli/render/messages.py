@@ -118,7 +118,7 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
     table = Table(
         "outside the domain of",
         *(Column(name, justify="right") for name in ("rows", "moe", "share of all", "moe")),
-        title=f"rows not counted, with margins of error at {100 * confidence:g}% confidence",
+        title=f"rows not counted ({100 * confidence:g}% margins of error)",
         title_justify="left",
         title_style="bold",
         box=None,

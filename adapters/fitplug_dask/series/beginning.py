@@ -81,7 +81,7 @@ def begin_series(
     noise_source.check_sampler()
     try:
         with report_write_errors(
-            place, "Nothing was charged. Free some space, or name another place."
+            place, "Nothing was charged. Free some space, or name another folder."
         ):
             more = estimate_more_files(plan, periods, display=display)
             Output(LocalPlace(place)).check_room(plan, more)
@@ -204,7 +204,7 @@ def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, ke
     """
     if not isinstance(ledger, Ledger) or not isinstance(key, str):
         raise InputError(
-            "a series needs a ledger, and a key that identifies it in the ledger. Give both."
+            "a series needs a ledger, and a key that names the series there. Give ledger= and key=."
         )
     check_encryption("a series")
     check_arrow()

@@ -222,7 +222,7 @@ class Series:
                 "the series was opened for reading only. Open it with its ledger to draw."
             )
         if self.charge.read().stage.state == "published":
-            raise InputError(f"the series in {self.folder} is closed. Create another one.")
+            raise InputError(f"the series in {self.folder} is closed. Create another series.")
         return self.charge
 
     def _read_answers(self) -> list[PeriodAnswers]:
