@@ -150,7 +150,7 @@ class TestTheCharge:
         if what == "a result column":
             domain = fp.Domain({"std": ["1", "2"]})
             plan = fp.design(fp.Workload(domain, [fp.marginal("std", std=9.0)]))
-            tables, message = count_zeros(plan), "'std' has the same name as a column of the results"
+            tables, message = count_zeros(plan), "'std' has the same name as a column"
         elif what == "a unit":
             use_small_parts(monkeypatch, 1)
             monkeypatch.setattr(pieces, "LARGEST_UNIT", 1)
