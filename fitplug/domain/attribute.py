@@ -70,8 +70,12 @@ class Attribute(ABC):
         """Raise DomainError unless `other` is None or a text that names no value."""
         if self.other is None:
             return
-        if type(self.other) is not str or self._codec.names_value(self.other):
-            raise DomainError(f"other = {self.other!r} must be a string that is not a value")
+        if type(self.other) is not str:
+            raise DomainError(
+                f"other = {self.other!r} must be a string: the name of the extra cell"
+            )
+        if self._codec.names_value(self.other):
+            raise DomainError(f"other = {self.other!r} is also a listed value. Use another name.")
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the fields: values computed from them take more room, and are recomputed.
