@@ -38,7 +38,7 @@ _PAGES = {
 def explore(
     session: Session, *, port: int, announce: Callable[[str], object], opens_browser: bool
 ) -> None:
-    """Serve the page of a session in a browser until Ctrl-C is pressed.
+    """Serve the page of a session until Ctrl-C is pressed.
 
     Args:
         session: The content of the page.

@@ -131,7 +131,7 @@ class Outcome:
 
 
 class Report(Protocol):
-    """Reports the progress of a design."""
+    """A function that reports the progress of a design."""
 
     def __call__(self, *, share: float = 0.0, between: tuple[float, float] | None = None) -> object:
         """Report.

@@ -39,7 +39,8 @@ def to_xarray(
     Raises:
         ImportError: xarray is not installed.
         KeyError: There is no such group.
-        WorkloadError: The confidence is out of range, or an attribute has the name of a variable.
+        WorkloadError: The confidence is out of range, or an attribute has the same name as a
+            variable.
     """
     group = release.plan.workload[name]
     intervals = choose_intervals(group, confidence, simultaneous)

@@ -27,7 +27,7 @@ def dp_event(plan: Plan) -> Any:
         The event.
 
     Raises:
-        BudgetError: The plan's unit of privacy replaces a row.
+        BudgetError: The plan's unit of privacy is `fp.ReplaceOne`.
         ImportError: dp_accounting is not installed.
     """
     if not isinstance(plan.unit, AddRemove):

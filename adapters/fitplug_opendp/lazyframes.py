@@ -156,12 +156,12 @@ _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
 
-    If a row's value of any attribute is null or outside the domain, and this attribute has no cell
-    `other`, the row is left out of all tables. Adding or removing one row changes the tables by at
-    most one row (with measures, by the shares of one row). This is the bound in the stability map.
-    If the metric has Bounds, the map uses the smallest product of per_group and num_groups over all
-    Bounds by the same columns. If a frame cannot be computed, the error does not explain why,
-    because this might reveal data. So read and check the data first.
+    If a row has null or a value outside the domain in any attribute without a cell `other`, the row
+    is left out of all tables. Adding or removing one row changes the tables by at most one row
+    (with measures, by the shares of one row). This is the bound in the stability map. If the metric
+    has Bounds, the map uses the smallest product of per_group and num_groups over all Bounds by the
+    same columns. If a frame cannot be computed, the error does not explain why, because this might
+    reveal data. So read and check the data first.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first.
 
@@ -216,7 +216,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
 
 
 def then_tables(plan: Plan) -> Any:
-    """Make the partial constructor of `make_tables`.
+    """Make a partial constructor: `make_tables` without the input domain and metric.
 
     Args:
         plan: The plan, from `fitplug.design`.

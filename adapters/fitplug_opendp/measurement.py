@@ -126,7 +126,7 @@ def make_fitness_for_use(
 
 
 def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
-    """Make the partial constructor of `make_fitness_for_use`.
+    """Make a partial constructor: `make_fitness_for_use` without the input domain and metric.
 
     Args:
         plan: The plan, from `fitplug.design`.

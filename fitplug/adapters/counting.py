@@ -31,8 +31,8 @@ def count(
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
 
-    All tables count the same rows. If a row's value of any counted attribute is null or outside the
-    domain, and this attribute has no cell `other`, the row is left out of all tables.
+    All tables count the same rows. If a row has null or a value outside the domain in any counted
+    attribute without a cell `other`, the row is left out of all tables.
 
     Tables with a measure count shares of rows: each row is divided between two cells, the lower and
     the upper bound of the measure, according to the row's value. Columns of measures hold integers,

@@ -71,11 +71,11 @@ class Series(Protocol):
             period: The period: a value of the attribute, or its text.
             data: Exact counts with at least `tables`, a function that returns these counts, or a
                 `Source` or its path. Only the cells of this period are used. The counts must be
-                final, because this release and later ones do not include changes that are made to
-                the data afterwards.
+                final, because neither this release nor a later release includes changes that are
+                made to the data afterwards.
 
         Returns:
-            What is released so far, with this period.
+            Everything that has been released so far, including this period.
 
         Raises:
             InputError: There is no such period, an earlier period is not drawn yet, the series is
@@ -84,7 +84,7 @@ class Series(Protocol):
         """
 
     def close(self) -> None:
-        """End the series before its last period. Nothing is refunded."""
+        """End the series before its last period. No part of the charge is refunded."""
 
     def to_release(self) -> Release:
         """Combine all periods into one release, as if all periods had been drawn at once.

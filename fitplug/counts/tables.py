@@ -171,7 +171,7 @@ class Tables(Mapping[AttributeSet, Counts]):
     ) -> Tables:
         """Count rows that are held in memory.
 
-        If a row's value of an attribute of any table is outside the domain, the row is left out of
+        If a row has a value outside the domain in an attribute of any table, the row is left out of
         all tables.
 
         Args:

@@ -31,9 +31,8 @@ class Domain:
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: list the values that may occur, and never look them up in the rows. If a
-    row's value of an attribute that the workload uses is outside the domain, no table counts the
-    row.
+    A domain is public: list the values that may occur, and never look them up in the rows. If a row
+    has a value outside the domain in an attribute that the workload uses, no table counts the row.
 
     Args:
         attributes: The attributes by name. A plain list of values means `fp.Categories(values)`.

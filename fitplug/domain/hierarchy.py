@@ -205,14 +205,14 @@ class Hierarchy(Categories):
 
     @classmethod
     def from_attribute(cls, attribute: Attribute, level: str) -> Hierarchy:
-        """Make a tree of an attribute, to which levels may then be added by `with_level`.
+        """Turn an attribute into a tree, so that `with_level` can add levels to it.
 
         Args:
             attribute: A hierarchy, which is returned unchanged, or categories.
             level: For categories, the name of the tree's only level.
 
         Raises:
-            DomainError: If the attribute is of another kind.
+            DomainError: If the attribute is neither a hierarchy nor categories.
 
         Example:
             >>> fp.Hierarchy.from_attribute(fp.Categories(["01", "02"]), "county").levels
@@ -236,7 +236,8 @@ class Hierarchy(Categories):
             region_of: A mapping from each leaf's code to the label of the leaf's region.
 
         Raises:
-            DomainError: If a leaf has no region, or the regions do not nest with the levels.
+            DomainError: If a leaf has no region, or a region and a node of another level overlap
+                only in part.
 
         Example:
             >>> counties = fp.Hierarchy(["county"], [["01"], ["02"], ["03"]])

@@ -21,7 +21,7 @@ from fitplug.errors import DataError, DomainError
 
 @dataclass(frozen=True)
 class Integers(Attribute):
-    """The integers from `low` to `high`, each a cell. Other integers are outside the domain.
+    """The integers from `low` to `high`. Each integer is a cell.
 
         fp.Integers(0, 115)
         fp.Integers(0, 115, other="missing")
@@ -29,9 +29,9 @@ class Integers(Attribute):
     Args:
         low: The smallest integer of the domain.
         high: The largest integer of the domain; it is included.
-        other: Label of an extra last cell for null and all other values. Without `other`, these are
-            outside the domain. "prefix" counts leave this cell out, and a range includes it only if
-            the upper end of the range is this label.
+        other: Label of an extra last cell for null and all other values, which are outside the
+            domain without `other`. "prefix" counts leave this cell out, and a range includes it
+            only if the upper end of the range is this label.
 
     Raises:
         DomainError: If the range is empty, an end is not an integer with absolute value below
@@ -155,7 +155,7 @@ class IntegersCodec(Codec, kind=Integers):
 
 @dataclass(frozen=True, init=False)
 class Bins(Attribute):
-    """Intervals of numbers: each is a cell, with its lower edge and without its upper edge.
+    """Intervals of numbers. Each is a cell, and includes its lower but not its upper edge.
 
     Numbers below the first edge, numbers from the last edge on and NaN are outside the domain. In
     queries, write edges in ranges and comparisons: the range (0, 10_000) counts all bins between

@@ -81,9 +81,9 @@ class Strategy:
         """Make a strategy from the covariance of its noise (the paper's Sigma).
 
         Args:
-            sigma: Shape (k, k), symmetric and positive definite, in squared rows.
+            sigma: Shape (k, k), symmetric and positive definite, in squared counts.
             basis: B, shape (k, d): the queries that this noise is added to. Without a basis, the
-                noise is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
+                noise is added to the cells, and k = d. `Plan.sigma()` returns this pair for a plan.
             name: The name of the strategy in summaries and plots.
 
         Raises:
@@ -146,8 +146,8 @@ class Evaluation:
         privacy_cost: Delta, the privacy cost of the strategy.
         variances: For each group, an array of the group's shape: the variance of each query's
             least-squares answer.
-        tightest_query: The query whose target is met exactly, and which so fixes the scale of the
-            noise: the name of its group and its indices.
+        tightest_query: The query whose target is met exactly, so that it fixes the scale of the
+            noise: the name of the query's group and its indices there.
         costliest_neighbours: The cell in which adding or removing a row costs the most; if rows are
             replaced, the old and the new cell of the costliest replacement.
 

@@ -60,8 +60,8 @@ def evaluate(
 
     Raises:
         TypeError: `workload`, `strategy` or `plan` has the wrong type.
-        WorkloadError: The strategy has other cells than the workload, cannot answer one of the
-            queries, or is too large; or the unit is not supported.
+        WorkloadError: The strategy and the workload have different numbers of cells, the strategy
+            cannot answer one of the queries or is too large, or the unit is not supported.
         DesignError: No plan can be certified.
 
     Example:

@@ -48,8 +48,9 @@ class Ledger:
 
     Args:
         path: The file of the ledger.
-        rho: The total budget, stored exactly; a float is read as its shortest decimal. Required to
-            create a ledger. To open an existing ledger, leave it out or give the same budget.
+        rho: The total budget, stored exactly; a float is read as the decimal that Python prints.
+            Required to create a ledger. To open an existing ledger, leave `rho` out or give the
+            same budget.
         epsilon: A budget in epsilon and `delta`, instead of in rho. It is converted to the largest
             rho that is proven to satisfy (epsilon, delta)-differential privacy. By default the
             conversion uses the exact privacy curve of Gaussian noise, so every charge must be for
@@ -61,7 +62,7 @@ class Ledger:
             `distinct` refers to all its attributes. By default the first charge for such a unit
             sets the domain.
         any_noise: With a budget in epsilon and delta, whether charges may be for any noise, such as
-            the noise of OpenDP's own measurements. The budget is then about 10% less rho.
+            the noise of OpenDP's own measurements. This lowers the budget in rho by about 10%.
         deferred: Whether a new ledger is created by its first charge instead of by this call.
 
     Raises:
@@ -112,7 +113,7 @@ class Ledger:
 
     @property
     def remaining(self) -> float:
-        """The remaining budget in rho of zCDP, rounded down, so a charge of this amount still fits."""
+        """The remaining budget in rho of zCDP, rounded down. A charge of this amount fits."""
         return floor_written(self._read_budget().left)
 
     @property
@@ -142,13 +143,13 @@ class Ledger:
 
     @property
     def unit(self) -> Unit | None:
-        """The unit of privacy of all charges; None until a charge sets it."""
+        """The unit of privacy of all charges; None if it is not set yet."""
         bound = self.bound_unit
         return None if bound is None else bound.unit
 
     @property
     def bound_unit(self) -> BoundUnit | None:
-        """The unit of privacy, with its cells once a charge has set them."""
+        """The unit of privacy, with the cells that it refers to if they are set already."""
         return self._read_budget().bound_unit
 
     def entries(self) -> tuple[Entry, ...]:
@@ -210,8 +211,8 @@ class Ledger:
         although nothing was drawn; this is safe for privacy.
 
         Args:
-            rho: The charge. A float is read as its shortest decimal. If other code computed rho,
-                pass it as a Fraction (docs/reference/ledger.md).
+            rho: The charge. A float is read as the decimal that Python prints. If other code
+                computed rho, pass it as a Fraction (docs/reference/ledger.md).
             what: A text that describes what the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
@@ -225,7 +226,8 @@ class Ledger:
                 release must leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
                 Gaussian. A ledger in epsilon and delta requires it, unless it allows any noise. In
-                a ledger in rho, a single charge without `noise` makes `epsilon` larger.
+                a ledger in rho, even one charge without `noise` makes the result of `epsilon`
+                larger.
 
         Returns:
             The ledger's entry for the charge.
@@ -233,7 +235,7 @@ class Ledger:
         Raises:
             OverBudget: The charge does not fit; nothing is charged.
             BudgetError: rho is not finite, not above 0, or less than the costs per cell.
-            InputError: The label or another text is empty or not valid Unicode.
+            InputError: `what` or another text is empty or not valid Unicode.
             DomainError: The domain does not have an attribute that the unit names.
             LedgerError: The key was used before, the unit cannot be converted to the ledger's unit,
                 a domain is needed to know the cells of the unit, or the file cannot be written.
@@ -324,9 +326,9 @@ class Ledger:
 
         Args:
             plan: The plan to release.
-            covered_by: An earlier charge, by its key or number. It must be for a plan of the same
-                domain that counted the same rows: a person whose rows moved to other cells in
-                between would count in two cells.
+            covered_by: An earlier charge, by its key or number. Its plan must have the same domain,
+                and its release must have counted the same rows: if a person's rows moved to other
+                cells in between, the person would cost something in both cells.
             what: A text that describes what is released.
             key: A name for the charge, as in `charge`.
             folder: The folder or file of the release.

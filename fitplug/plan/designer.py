@@ -76,7 +76,8 @@ def design(
             cells to optimize over (see above), or with `fp.ReplaceOne`.
         rho: A budget in rho of zCDP, for one person in the unit; a float is read as the decimal
             that Python prints. `rho` cannot be combined with `epsilon` and `delta`.
-        epsilon: A budget in epsilon at `delta`, on the exact curve of `Plan.epsilon`.
+        epsilon: A budget in epsilon and `delta`. The conversion uses the exact curve of Gaussian
+            noise, as `Plan.epsilon` does.
         delta: The delta that belongs to `epsilon`.
         cell_budgets: For each cell, the largest allowed squared privacy cost (Delta^2, which is 2
             rho), as an array that broadcasts to the domain's shape. All target variances are

@@ -27,9 +27,9 @@ from fitplug.plan.verification import describe_failure, verify
 
 @dataclass(frozen=True, eq=False)
 class Plan(PlanRecord):
-    """The noise that meets the targets, its cost, and a proof of how close it is to the least cost.
+    """Noise that meets the targets, its cost, and a proof of how close this cost is to the least.
 
-    `fitplug.design` makes a plan. A plan cannot be changed. Its fields are documented in
+    `fitplug.design` makes a plan. A plan cannot be changed. The fields of a plan are documented in
     `fitplug.plan.plan_record.PlanRecord`.
 
     Example:
@@ -40,12 +40,12 @@ class Plan(PlanRecord):
 
     @property
     def status(self) -> str:
-        """Whether the tolerance was reached, and what to do if not, as a sentence."""
+        """A sentence that states whether the tolerance was reached and, if not, what to do."""
         return describe_status(self)
 
     @property
     def certificate(self) -> str:
-        """What the lower bound proves, as a sentence."""
+        """A sentence that states what the lower bound proves."""
         return describe_certificate(self)
 
     @cached_property
@@ -62,7 +62,7 @@ class Plan(PlanRecord):
 
         Returns:
             The covariance (k, k) of the noise on B x, in squared counts, and the integer matrix B
-            (k, d), where x has the d cells of the workload's attributes.
+            (k, d). The vector x has the counts of the d cells of the workload's attributes.
 
         Raises:
             WorkloadError: The matrices do not fit into memory.
@@ -142,10 +142,10 @@ class Plan(PlanRecord):
     def verify(self) -> None:
         """Recompute cost, variances and the lower bound from the plan itself.
 
-        The verification uses only the plan's integer matrix, workload and weights of the lower
-        bound, and no other result of the solver. It also answers the queries on invented counts
-        without noise, and compares these answers with the true answers. This last check is skipped
-        if there are more than about four million cells or answers.
+        The verification uses the plan's integer matrix, the workload, and the weights that prove
+        the lower bound. It uses no other result of the solver. It also answers the queries on
+        invented counts without noise, and compares these answers with the true answers. This last
+        check is skipped if there are more than about four million cells or answers.
 
         Raises:
             PlanError: A claim does not hold; the message names it.
@@ -182,7 +182,7 @@ class Plan(PlanRecord):
     def plot(self) -> Figure:
         """Plot the targets, the accuracy and the price of each group.
 
-        Targets are multiplied by `scale`, a factor on variances, and shown as standard deviations.
+        Targets are shown as standard deviations, after their variances are multiplied by `scale`.
         The price is the group's share of rho; see `fitplug.plan.price_groups`. If there are many
         groups, only the most expensive are plotted.
 

@@ -71,11 +71,11 @@ class _Estimate(NamedTuple):
 
 
 class Estimate(_Estimate, EstimatedNumber):
-    """An estimate of a linear combination of released answers.
+    """An estimate of a sum of released answers, each multiplied by a number.
 
     Attributes:
         value: The unbiased estimate.
-        std: The exact standard deviation of its noise.
+        std: The exact standard deviation of the estimate's noise.
 
     Example:
         >>> total = release.estimate("total")
@@ -89,7 +89,7 @@ class Estimate(_Estimate, EstimatedNumber):
 
 @dataclass(frozen=True, repr=False)
 class Ratio(EstimatedNumber):
-    """An estimate of a ratio of two linear combinations of released answers.
+    """An estimate of the ratio of two sums of released answers.
 
     The value and the standard deviation are nan if the denominator is too close to zero. The
     interval is Fieller's: it is valid for every denominator, and not symmetric around the value.

@@ -70,12 +70,12 @@ class DisplayTables:
 
     @property
     def method(self) -> Method:
-        """Either "nonnegative", or "integers" if the counts are integers too."""
+        """"integers" if the counts are nonnegative integers, otherwise "nonnegative"."""
         return self.display.method
 
     @property
     def totals(self) -> Totals:
-        """The known numbers that the tables match."""
+        """The known totals that the tables match."""
         return self.display.totals
 
     @property
@@ -105,7 +105,7 @@ class DisplayTables:
 
     @cached_property
     def estimates(self) -> Mapping[str, AnyArray]:
-        """For each group, an array of the group's shape; int64 if counts and queries are integers."""
+        """For each group, an array of its shape; int64 if counts and queries are integers."""
         display, tables = self.display, {}
         for group in self.release.plan.workload.groups:
             k = display.find_table(group)

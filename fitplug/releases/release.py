@@ -59,8 +59,8 @@ class Release(ReleaseTables):
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
-                shape, the rows to count cannot be made of the group's queries, or the denominator
-                of a ratio is too close to zero.
+                shape, the group's queries cannot be combined into a count of these rows, or the
+                denominator of a ratio is too close to zero.
         """
         return estimate(self, asked)
 
@@ -95,7 +95,8 @@ class Release(ReleaseTables):
             The estimates, in the order of the combinations.
 
         Raises:
-            WorkloadError: A combination cannot be read; raised when the iteration reaches it.
+            WorkloadError: A combination cannot be read. The error is raised when the iteration
+                reaches this combination.
 
         Example:
             >>> for one in release.estimate_each(["total", '"sex x age"[sex = 1]']):

@@ -22,7 +22,7 @@ class ReleaseTables(NoisyAnswers):
         """Make an Arrow table of a group, with a row for each answer.
 
         The columns are the attributes, estimate, std, moe, lower, upper and confidence. The
-        metadata say what the table is. The intervals are the same as in `interval`.
+        metadata describe the table. The intervals are the same as in `interval`.
 
         Args:
             name: The group.

@@ -32,7 +32,7 @@ _MOST_LETTERS = 120
 
 @dataclass(frozen=True)
 class TruncationLoss:
-    """The rows that a limit on the rows per person left out. `estimate_truncation` makes it.
+    """The rows that a limit on the rows per person left out; see `estimate_truncation`.
 
         lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
         lost.share
@@ -55,7 +55,7 @@ class TruncationLoss:
 
     @property
     def rows(self) -> Estimate:
-        """The number of rows left out. Its std is exact, because the two releases are independent."""
+        """The number of rows left out. Its std is exact, as the two releases are independent."""
         return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )

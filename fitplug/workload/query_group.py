@@ -275,8 +275,8 @@ def marginals(
             except measures.
         target: One of `variance`, `std` and `moe`, as for `queries`. With `moe` you may also give
             `confidence` and `simultaneous`. The target is a number, or an array with a number for
-            each table: tables of fewer attributes come first, and tables of equally many are in the
-            order of `itertools.combinations`.
+            each table: tables of fewer attributes come first, and tables of equally many attributes
+            are in the order of `itertools.combinations`.
 
     Returns:
         The groups as one object. Its `len` is the number of groups, and iterating over it lists

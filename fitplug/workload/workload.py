@@ -40,7 +40,7 @@ class Workload:
 
     Attributes:
         domain: The domain.
-        groups: The query groups, bound to the domain.
+        groups: The query groups, with their attributes and targets checked.
         attributes: The attributes that at least one group uses, in the order of the domain. Queries
             count rows whatever their values of the other attributes.
 
