@@ -67,7 +67,7 @@ def test_without_a_ledger_no_plan_is_drawn_twice_into_a_place(tmp_path, parts):
         for option, says in {
             "": "already holds a release",
             "--replace": "--replace needs a ledger, which records how often",
-            "--again": "--again needs a [ledger]",
+            "--again": "--again needs a ledger",
         }.items():
             ran = fitplug(*command, *option.split())
             assert ran.code == 2

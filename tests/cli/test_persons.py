@@ -127,7 +127,7 @@ def test_persons_are_not_queried(spec: Path) -> None:
     spec.write_text(SPEC.replace("PERSONID", "SEX"), encoding="utf-8")
     ran = fitplug("run", spec)
     assert ran.code == 2
-    assert "[data] person = 'SEX' identifies people, so no query may use it" in ran.err
+    assert "[data] person = 'SEX' identifies people, so no query may use this column" in ran.err
 
 
 def test_an_empty_name(spec: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_is_drawn_is_shown_and_verified(tmp_path, spec):
     for arguments in (["show", out, "--display"], ["verify", out, "--ledger", spec]):
         ran = fitplug(*arguments)
         assert ran.code == 2
-        assert "a series" in ran.err
+        assert "an unfinished series" in ran.err
     ran = fitplug("estimate", out, "months")
     assert ran.code == 2
     assert "out is a series, not a release. `fitplug show` prints what is drawn" in ran.err
@@ -167,7 +167,7 @@ def test_what_is_refused(tmp_path, spec):
     refuse(2, "not the folder of a series", "add", spec, 1)
     refuse(2, "--key", "begin", spec)
     periods = 'periods = "MONTH"'
-    refuse(2, "cannot be drawn period by period", *begin, change=(periods, ""))
+    refuse(2, "cannot be released period by period", *begin, change=(periods, ""))
     refuse(2, "Did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
     text = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 10.0', "")
     refuse(2, "needs a ledger", *begin, change=(SPEC, f"ledger = false\n{text}"))

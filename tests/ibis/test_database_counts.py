@@ -277,9 +277,9 @@ def test_sums_that_wrap_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"zone": "Europe/Berlin"}, "zone is for files"),
-        ({"missing": {"sex": "1"}}, "missing is for files"),
-        ({"storage_options": {"key": "CANARY"}}, "storage_options is for files"),
+        ({"zone": "Europe/Berlin"}, "'zone' is for files"),
+        ({"missing": {"sex": "1"}}, "'missing' is for files"),
+        ({"storage_options": {"key": "CANARY"}}, "'storage_options' is for files"),
     ],
 )
 def test_options_of_files_are_refused(tmp_path: Path, options: Any, says: str) -> None:
@@ -287,9 +287,9 @@ def test_options_of_files_are_refused(tmp_path: Path, options: Any, says: str) -
     with pytest.raises(InputError, match=says) as caught:
         count(fp.Source(table, **options), (DOMAIN, [("sex",)]))
     assert "CANARY" not in str(caught.value)
-    with pytest.raises(InputError, match="client is for files"):
+    with pytest.raises(InputError, match="'client' is for files"):
         count(table, (DOMAIN, [("sex",)]), client=object())
-    with pytest.raises(InputError, match="person_key is for files"):
+    with pytest.raises(InputError, match="'person_key' is for files"):
         count(table, (DOMAIN, [("sex",)]), person_key=b"0" * 16)
 
 

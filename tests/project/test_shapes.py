@@ -79,7 +79,7 @@ def find_unit(shape: Shape) -> str:
 
 
 def refuse_lost_order(shape: Shape) -> str | None:
-    return None if shape.periods else "cannot be drawn period by period"
+    return None if shape.periods else "cannot be released period by period"
 
 
 def refuse_persons_within(shape: Shape) -> str | None:
