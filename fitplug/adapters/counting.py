@@ -34,10 +34,10 @@ def count(
     All tables count the same rows. If a row has null or a value outside the domain in any counted
     attribute without a cell `other`, the row is left out of all tables.
 
-    Tables with a measure count shares of rows: each row is divided between two cells, the lower and
-    the upper bound of the measure, according to the row's value. Columns of measures hold integers,
-    floats or decimals, or the text of CSV files; null, NaN and text that is not a number are
-    outside the domain.
+    Tables with a measure count shares of rows: the measure has two cells, its lower and its upper
+    bound, and each row is divided between these two cells according to the row's value. Columns of
+    measures hold integers, floats or decimals, or the text of CSV files; null, NaN and text that is
+    not a number are outside the domain.
 
     An Ibis table, or a `DatabaseTable`, is counted by its database in one statement. If the rows
     per person are limited, the database chooses each person's rows at random, so a second count may
@@ -52,9 +52,9 @@ def count(
         plan: A Plan, a Workload, or a pair (domain, attribute sets). The empty attribute set ()
             stands for the total.
         client: A dask.distributed Client; None counts on threads of this process. Workers must see
-            the files under the same paths as this process and run the same code; fitplug checks
-            both. Each CSV file is one task, however large; other files may be divided into a task
-            for each row group or record batch.
+            the files under the same paths as this process. They must also run the same code, which
+            fitplug checks. Each CSV file is one task, however large; other files may be divided
+            into a task for each row group or record batch.
         person_key: The secret key of the hash that chooses the rows of each person, at least 16
             bytes. By default it is drawn at random. With the same key the same rows are always
             counted, however they are divided among files and workers.

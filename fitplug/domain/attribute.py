@@ -55,7 +55,7 @@ class Attribute(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        """The label of each cell, in the order of the cells; `other` is the last."""
         return (*map(str, self.values), *(() if self.other is None else (self.other,)))
 
     @property
@@ -137,7 +137,7 @@ class Codec(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        """The label of each cell, in the order of the cells; `other` is the last."""
         return self.attribute.labels
 
     @property

@@ -219,15 +219,13 @@ class Ledger:
             folder: The folder or file of the release.
             profile: The cost of the release in each cell, from which `charge_covered` finds what
                 later releases may cost.
-            unit: The unit of privacy that rho refers to; by default, the ledger's unit. If one
-                change in the ledger's unit consists of m changes in this unit, m^2 * rho is
-                charged.
+            unit: The unit of privacy for rho; by default, the ledger's unit. If one change in the
+                ledger's unit consists of m changes in this unit, m^2 * rho is charged.
             domain: The domain that defines the cells of the unit, if the unit refers to cells. The
                 release must leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
                 Gaussian. A ledger in epsilon and delta requires it, unless it allows any noise. In
-                a ledger in rho, even one charge without `noise` makes the result of `epsilon`
-                larger.
+                a ledger in rho, a single charge without `noise` makes `epsilon()` larger.
 
         Returns:
             The ledger's entry for the charge.

@@ -70,7 +70,7 @@ class DisplayTables:
 
     @property
     def method(self) -> Method:
-        """"integers" if the counts are nonnegative integers, otherwise "nonnegative"."""
+        """The method: "integers" if counts are nonnegative integers, otherwise "nonnegative"."""
         return self.display.method
 
     @property

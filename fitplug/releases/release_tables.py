@@ -107,8 +107,8 @@ class ReleaseTables(NoisyAnswers):
     ) -> Figure:
         """Plot the estimates of a group with their intervals.
 
-        Up to two of its attributes may have several rows. Attributes with one row, such as the
-        sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
+        At most two attributes of the group may have more than one query. Attributes with one query,
+        such as the sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
 
         Example:
             >>> release.plot("age by sex", kind="pyramid")  # doctest: +SKIP
