@@ -178,7 +178,7 @@ class KeyFile:
             self.path.unlink(missing_ok=True)
         except OSError:
             warnings.warn(
-                f"cannot remove the key {self.path}, which is no longer needed. Remove it.",
+                f"cannot remove the key {self.path}, which is no longer needed. Remove this file.",
                 RuntimeWarning,
                 stacklevel=2,
             )

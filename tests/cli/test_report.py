@@ -283,7 +283,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "too small for further counts" not in text
     assert "rho of zCDP, for one person" in text
     apart = plan.bound_unit.apart
-    assert f"differ by the rows of one person, at most 3{apart}. The releases" in text
+    assert f"differ by the rows of one person (at most 3{apart}). The releases" in text
     assert "for one person, rounded up" in text
     record = build_report_record(facts, None)
     assert record["unit"]["records"] == 3

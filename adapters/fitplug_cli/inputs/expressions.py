@@ -73,7 +73,7 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
     by_name = {text: NamedExpression(text, text) for text in expressions}
     for expression in [] if table is None else _read_table(table):
         if not expression.text:
-            raise InputError(f"{expression.where} has no expression. Add one.")
+            raise InputError(f"{expression.where} has no expression. Add the expression.")
         if by_name.setdefault(expression.name, expression).text != expression.text:
             raise InputError(
                 f"{expression.where}: the name is already used. Give each expression its own name."

@@ -191,8 +191,8 @@ class Facts:
             )
         if unit.records == 1:
             return "Neighbouring data sets differ by one row."
-        records, apart = f"{unit.records:,}", self.plan.bound_unit.apart
-        return f"Neighbouring data sets differ by the rows of one person, at most {records}{apart}."
+        most = f"at most {unit.records:,}{self.plan.bound_unit.apart}"
+        return f"Neighbouring data sets differ by the rows of one person ({most})."
 
     @cached_property
     def rho(self) -> float:

@@ -354,8 +354,8 @@ def _check_rows(source: Source, workload: Workload) -> None:
     for name in list_person_columns(source):
         if name in workload.attributes:
             raise SpecError(
-                f"person = {name!r} identifies people, so no query may use this column. Remove it "
-                "from the queries, or set 'person' to another column."
+                f"person = {name!r} identifies people, so no query may use this column. Remove "
+                "the column from the queries, or set 'person' to another column."
             )
     check_weight(
         source.weight, make_filters(source.where), workload.attributes, list_person_columns(source)
