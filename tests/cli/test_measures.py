@@ -249,15 +249,15 @@ class TestReport:
 
 
 REFUSED = [
-    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure: ask for 'sum'"),
-    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all rows"),
+    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure. Use 'sum'"),
+    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave INCOME out to count all rows"),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
     ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
-    ("unit = 10", "unit = 7", "a whole number of units apart (unit 7)"),
+    ("unit = 10", "unit = 7", "a whole number of units (unit 7)"),
     ("unit = 10", "unit = 0.00001", "at most 33,554,432. Move a bound"),
     ("unit = 10", 'unit = "a"', "unit = 'a' must be a positive number"),
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),

@@ -136,7 +136,7 @@ class TestCodebooks:
         refused(tmp_path, "must be the path", domain="SEX = { codebook = 3 }")
         (tmp_path / "c.json").write_text('{"SEX": {"min": 1, "max": 2}}')
         domain = 'SEX = { codebook = "c.json", other = "1" }'
-        refused(tmp_path, "other = '1' must be a string that is not a value", domain=domain)
+        refused(tmp_path, "other = '1' is also a listed value", domain=domain)
 
 
 class TestTargets:

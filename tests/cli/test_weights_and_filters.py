@@ -157,12 +157,16 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"POP"', '"SEX"', "[data] weight = 'SEX' .* Leave it out of the queries"),
+        ('"POP"', '"SEX"', "[data] weight = 'SEX' .* Remove this attribute from the queries"),
         ('"POP"', '""', r"\[data\] weight = '' String should have at least 1 character"),
         ('"POP"', '"POPP"', "has no column 'POPP' in its first line"),
         ("SUMLEV =", "SUMLEVEL =", "has no column 'SUMLEVEL' in its first line"),
-        ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] where cannot use 'POP'"),
-        ('{ SUMLEV = "040" }', "{ SUMLEV = [] }", r"\[data\] where lists no value of 'SUMLEV'"),
+        ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] the filter 'where' cannot use 'POP'"),
+        (
+            '{ SUMLEV = "040" }',
+            "{ SUMLEV = [] }",
+            r"\[data\] the filter 'where' lists no value of 'SUMLEV'",
+        ),
         ('{ SUMLEV = "040" }', "{ SUMLEV = 4.0 }", "Use only strings"),
         (
             '{ SUMLEV = "040" }',

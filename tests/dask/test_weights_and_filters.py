@@ -467,7 +467,11 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         ({"weight": "money"}, DataError, "has the type decimal128.*but weights are integers"),
         ({"weight": "age"}, DomainError, "is also an attribute of the queries"),
         ({"weight": ""}, DomainError, "must be the name of a column"),
-        ({"weight": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
+        (
+            {"weight": "pop", "where": {"pop": 1}},
+            DomainError,
+            "the filter 'where' cannot use 'pop'",
+        ),
         (
             {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},
             InputError,

@@ -147,7 +147,7 @@ class TestTargets:
         (lambda: fp.marginal("sex", std=[]), "empty array"),
         (
             lambda: fp.marginal("sex", std=1.0, confidence=0.9),
-            "confidence is for moe, but the target is std",
+            "'confidence' is only for the target 'moe'",
         ),
         (lambda: fp.marginal("sex", moe=1.0, confidence=1.0), "confidence = 1.0"),
         (lambda: fp.marginal("sax", std=1.0), "Did you mean 'sex'"),
