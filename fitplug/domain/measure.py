@@ -67,7 +67,7 @@ class Measure(Attribute):
 
     Raises:
         DomainError: `low` is not below `high`, a bound is neither a date nor a finite number with
-            absolute value below 2**53, or high - low is not a multiple of `unit`, or is more than
+            absolute value below 2**53, or `high` - `low` is not a multiple of `unit` or exceeds
             2**25 times `unit`.
     """
 

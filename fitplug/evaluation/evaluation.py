@@ -58,7 +58,7 @@ class Strategy:
         """Make a strategy whose answers get independent noise of equal variance.
 
         If answers have different variances, divide each row of A by the standard deviation of its
-        answer. A common factor of all rows has no effect.
+        answer. Multiplying all rows by the same number has no effect.
 
         Args:
             A: Shape (p, d): an array, or a SciPy sparse matrix or linear operator, which becomes a

@@ -168,7 +168,7 @@ class Ledger:
         """Verify the whole ledger and return the stage that each release has reached.
 
         Returns:
-            A mapping from the number of a release's charge to the release's newest stage. Charges
+            For each release, its newest stage, under the number of the release's charge. Charges
             that are not for releases are not included.
 
         Raises:

@@ -52,8 +52,9 @@ class Plan(PlanRecord):
     def causal_attributes(self) -> tuple[str, ...]:
         """The attributes along which the answers can be drawn period by period.
 
-        They follow from the plan's integers. To make sure that an attribute is among them, pass it
-        to `fitplug.design` as `periods`. Attributes with one cell are not included.
+        The plan's integer matrix determines these attributes. To make sure that an attribute is
+        among them, pass it to `fitplug.design` as `periods`. Attributes with one cell are not
+        included.
         """
         return find_causal_attributes(self)
 

@@ -119,9 +119,9 @@ class DisplayTables:
         """Compute intervals for the exact answers of a group.
 
         These are the intervals of the unbiased estimates (`Release.interval`), limited to
-        nonnegative numbers that the totals allow, and to integers if the counts are integers. They
-        contain the exact answers wherever the release's intervals do, if the totals are right. A
-        displayed number may lie outside its interval.
+        nonnegative numbers that the totals allow, and to integers if the counts are integers. If
+        the totals are right, each interval contains the exact answer whenever the release's
+        interval does. A displayed number may lie outside its interval.
 
         Args:
             name: The group.

@@ -79,7 +79,7 @@ class ReleaseTables(NoisyAnswers):
             name: The group.
 
         Yields:
-            Arrow tables, whose rows together are those of the group.
+            Arrow tables, which together have all rows of the group's table.
 
         Raises:
             ImportError: pyarrow is not installed.

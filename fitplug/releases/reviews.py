@@ -48,8 +48,9 @@ def review(
         delta: The delta at which epsilon is reported.
         limited: How the limit on the rows per contributor is ensured: "declared" if every row was
             counted and the limit is assumed, "enforced" if rows beyond the limit were left out. By
-            default this is read from the release; it is unknown if an OpenDP measurement made the
-            release. Give "enforced" if you removed each person's excess rows before the count.
+            default this is read from the release, which does not state it if an OpenDP measurement
+            made the release. Give "enforced" if you removed each person's excess rows before the
+            count.
         published: The date of publication; today if None.
         versions: A mapping from the names of the libraries that made the release to their versions.
         display: Whether display tables are published too.
