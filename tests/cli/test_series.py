@@ -129,7 +129,7 @@ def test_what_is_drawn_is_shown_and_verified(tmp_path, spec):
     for arguments in (["show", out, "--display"], ["verify", out, "--ledger", spec]):
         ran = fitplug(*arguments)
         assert ran.code == 2
-        assert "an unfinished series" in ran.err
+        assert "needs a complete release" in ran.err
     ran = fitplug("estimate", out, "months")
     assert ran.code == 2
     assert "out is a series, not a release. `fitplug show` prints what is drawn" in ran.err

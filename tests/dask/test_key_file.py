@@ -76,7 +76,7 @@ def test_an_account_in_the_output_is_refused(
 def test_other_places_of_the_key(root: Path, keys: Path, kind: str) -> None:
     with pytest.raises(InputError, match="does not exist"):
         keep_counts(kind, root, root / "not mounted" / "k")
-    with pytest.raises(InputError, match="is in a store"):
+    with pytest.raises(InputError, match="is a URL"):
         keep_counts(kind, root, "s3://bucket/k")
     (root / "k").write_text("my own notes")
     with pytest.raises(InputError, match="is damaged or not a fitplug key"):

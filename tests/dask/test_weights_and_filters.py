@@ -482,7 +482,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         (
             {"where": {"level": 40}},
             DataError,
-            "has the type string, but 'where' gives integers.* where",
+            "has the type string, but 'where' gives integers.*change 'where'",
         ),
         ({"where": {"code": "7"}}, DataError, "has the type int64, but 'where' gives strings"),
         ({"where": {"share": "1"}}, DataError, "has the type double, but 'where' gives strings"),

@@ -254,7 +254,9 @@ def _write_spec(
     existing = [file for file in written if (folder / file).exists()]
     if existing and not may_replace:
         verb = "exists" if len(existing) == 1 else "exist"
-        raise AlreadyExists(f"{' and '.join(existing)} already {verb}. Choose another name.")
+        raise AlreadyExists(
+            f"{' and '.join(existing)} already {verb}. Choose another name, or replace."
+        )
     if name in existing:
         check_target(folder / name, load_spec)
     place = LocalPlace(folder, PUBLIC)
@@ -264,5 +266,5 @@ def _write_spec(
             if may_replace:
                 place.replace(file, content)
             elif not place.create(file, content):
-                raise AlreadyExists(f"{file} already exists. Choose another name.")
+                raise AlreadyExists(f"{file} already exists. Choose another name, or replace.")
     return list(written)
