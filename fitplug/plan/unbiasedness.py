@@ -83,8 +83,8 @@ def check_unbiasedness(strategy: IntegerStrategy[Structure], variances: FloatArr
         off = np.abs(estimates[group.name] - answers).max(initial=0.0)
         if not off <= _OF_ANSWER * scale + _OF_COUNTS * largest:
             raise PlanError(
-                f"without noise, the plan's estimates of {group.name!r} differ from the true "
-                "answers, so the estimates are biased"
+                f"the estimates of {group.name!r} are biased: without noise, they differ from the "
+                "true answers"
             )
 
 

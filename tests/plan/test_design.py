@@ -436,7 +436,7 @@ class TestRefusals:
         workload = fp.Workload(
             self.FOUR, [fp.queries({f"a{i}": "prefix"}, std=1.0, name=f"g{i}") for i in range(4)]
         )
-        with pytest.raises(fp.WorkloadError, match=rf"\. Or remove {named}: without it"):
+        with pytest.raises(fp.WorkloadError, match=rf"\. Or remove {named}; then fitplug can"):
             fp.design(workload, **arguments)
 
     def test_an_argument_is_not_named_where_it_does_not_matter(self):
