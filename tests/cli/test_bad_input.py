@@ -179,8 +179,8 @@ DOMAIN = [
     case("edge a string", INC, '[0, "10"]', "'INC'", "'10'"),
     case("edge a boolean", INC, "[false, true]", "'INC'", "False"),
     case("attribute without a name", "AGE = {", '"" = {', "[domain]", "''"),
-    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "Rename"),
-    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "Rename"),
+    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "another name"),
+    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "another name"),
 ]  # fmt: skip
 
 HUGE = [
@@ -310,7 +310,7 @@ PRIVACY = [
 
 OTHERS = [
     case("no ledger path", BUDGET, "", "[ledger] path", "missing"),
-    case("no ledger rho", "rho = 100.0", "", "[ledger] rho", "missing"),
+    case("no ledger rho", "rho = 100.0", "", "[ledger]", "is missing"),
     case("ledger path empty", BUDGET, 'path = ""', "[ledger] path", "''"),
     *(
         case(f"ledger rho {value}", "rho = 100.0", f"rho = {value}", "[ledger] rho", shown)
