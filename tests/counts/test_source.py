@@ -75,7 +75,7 @@ def test_what_is_wrong_is_refused_at_once(options: Any, error: Any, says: str) -
 
 def test_what_is_no_path_is_refused() -> None:
     tables = fp.Tables(fp.Domain({"sex": ["1", "2"]}), {("sex",): [1, 2]})
-    with pytest.raises(InputError, match="is already counted"):
+    with pytest.raises(InputError, match="are already counted"):
         fp.Source(tables)
     with pytest.raises(InputError, match=r"is already an fp\.Source"):
         fp.Source(fp.Source("people/"))

@@ -270,7 +270,7 @@ def test_what_is_refused(options: Any, error: Any, says: str) -> None:
 
 
 def test_persons_and_weights_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="cannot be combined"):
         check_weight("pop", {}, (), "id")
     with pytest.raises(DomainError, match="must be the name of a column"):
         check_weight("", {}, ())

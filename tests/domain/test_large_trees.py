@@ -206,9 +206,9 @@ def test_packed_trees_by_hand():
         ),
         (pack(b={"leaves": [1, 1]}), "the nodes of each level must together have all leaves"),
         (pack(b={"leaves": [1, 1, 2]}), "the nodes of each level must together have all leaves"),
-        (pack(b={"leaves": [1, 1, 0]}), "an integer from 1"),
-        (pack(b={"leaves": [1, 1, 1.0]}), "an integer from 1"),
-        (pack(b={"leaves": None}), "an integer from 1"),
+        (pack(b={"leaves": [1, 1, 0]}), "number of leaves of each node"),
+        (pack(b={"leaves": [1, 1, 1.0]}), "number of leaves of each node"),
+        (pack(b={"leaves": None}), "number of leaves of each node"),
         (
             pack(b={"labels": [1, 2], "leaves": [1, 2]}),
             "each node must lie within one node of the level above",
