@@ -179,8 +179,8 @@ DOMAIN = [
     case("edge a string", INC, '[0, "10"]', "'INC'", "'10'"),
     case("edge a boolean", INC, "[false, true]", "'INC'", "False"),
     case("attribute without a name", "AGE = {", '"" = {', "[domain]", "''"),
-    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "another name"),
-    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "another name"),
+    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "reserved"),
+    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "reserved"),
 ]  # fmt: skip
 
 HUGE = [
