@@ -475,7 +475,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         (
             {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},
             InputError,
-            "not both",
+            "cannot be combined",
         ),
         ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'. Did you mean 'level'"),

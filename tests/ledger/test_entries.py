@@ -65,7 +65,7 @@ def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
     with pytest.raises(LedgerError) as caught:
         ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
     for words in (
-        "already has a charge under the key 'k'",
+        "already has a charge with the key 'k'",
         entry.time,
         f"for the plan {DIGEST[:12]}",
         "Nothing was charged",

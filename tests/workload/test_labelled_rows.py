@@ -171,7 +171,7 @@ def test_labels_in_tables_and_expressions(release):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("coast", "Select some by label, for example COUNTY = coast"),
+        ("coast", "Select some of them by label, for example COUNTY = coast"),
         ("coast[COUNTY = 0]", "COUNTY has no row '0'"),
         ("coast[COUNTY = cost]", "Did you mean 'coast'"),
         ("coast[COUNTY != coast]", "select rows of a matrix by COUNTY = label"),
@@ -279,5 +279,5 @@ class TestSparse:
         given = scipy.sparse.csr_array(np.array([[1.0, np.nan]]))
         with pytest.raises(fp.WorkloadError, match="nan at row 0, column 1"):
             fp.Workload.from_matrix(given, std=1.0)
-        with pytest.raises(fp.WorkloadError, match="2 columns for 4 cells"):
+        with pytest.raises(fp.WorkloadError, match="2 columns, but the attribute has 4 cells"):
             fp.Workload(DOMAIN, [fp.queries({"COUNTY": scipy.sparse.eye_array(2)}, std=1.0)])
