@@ -249,7 +249,7 @@ WRONG = [
     ("cities[place=roma]", "Did you mean 'rom'"),
     ("cities[place<=rom]", "nodes of place have no order"),
     ("regions[place=ulm]", "cannot count place = ulm"),
-    ("weighted", "Select some by number, for example sex = 0"),
+    ("weighted", "Select some of them by number, for example sex = 0"),
     ("weighted[sex=2]", "there is no row 2"),
     ("weighted[sex<=1]", "select rows of a matrix by sex = number"),
     ("weighted[sex=0, sex=1]", "selects no row"),
@@ -396,11 +396,11 @@ def test_hints_can_be_typed_back(label):
             parse(workload, text)
         return re.search(pattern, str(caught.value))[1]
 
-    typed = hinted("g", r"Select some by label, for example (.*)\.$")
+    typed = hinted("g", r"Select some of them by label, for example (.*)\.$")
     assert parse(workload, f"g[{typed}]")["g"].tolist() == [1, 0]
     known = hinted("g['the sex' = qqqqqqqqqqqq]", "Known: (.*), 'rest'")
     assert parse(workload, f"g['the sex' = {known}]")["g"].tolist() == [1, 0]
-    typed = hinted("m", r"Select some by number, for example (.*)\.$")
+    typed = hinted("m", r"Select some of them by number, for example (.*)\.$")
     assert parse(workload, f"m[{typed}]")["m"].tolist() == [1, 0]
     # Rows of values: those that add up to what is asked, and what was asked.
     values = fp.Domain({"a": ["1", label, "3"]})

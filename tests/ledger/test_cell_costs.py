@@ -243,7 +243,7 @@ def test_charges_that_cover_nothing(ledger: fp.Ledger) -> None:
     ):
         with pytest.raises(fp.LedgerError, match=says):
             ledger.charge_covered(made, covered_by=covered_by, what="x")
-    with pytest.raises(fp.LedgerError, match="already has a charge under the key 'second'"):
+    with pytest.raises(fp.LedgerError, match="already has a charge with the key 'second'"):
         ledger.charge_covered(small, covered_by="first", what="x", key="second")
     with pytest.raises(fp.LedgerError, match="another domain"):
         ledger.unused_budget("first", other)

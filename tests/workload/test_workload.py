@@ -159,7 +159,10 @@ class TestTargets:
         (lambda: fp.queries({"age": fp.ranges([])}, std=1.0), "list of"),
         (lambda: fp.queries({"age": fp.ranges([(1,)])}, std=1.0), "pair"),
         (lambda: fp.queries({"age": np.ones(4)}, std=1.0), "1 dimensions"),
-        (lambda: fp.queries({"age": np.ones((2, 3))}, std=1.0), "3 columns for 4 cells"),
+        (
+            lambda: fp.queries({"age": np.ones((2, 3))}, std=1.0),
+            "3 columns, but the attribute has 4 cells",
+        ),
         (lambda: fp.queries({"age": np.ones((0, 4))}, std=1.0), "empty"),
         (lambda: fp.queries({"age": [[1, math.nan, 0, 0]]}, std=1.0), "nan at row 0, column 1"),
         (lambda: fp.queries({"age": [["a", "b", "c", "d"]]}, std=1.0), "not an array of numbers"),
