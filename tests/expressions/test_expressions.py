@@ -241,7 +241,10 @@ WRONG = [
     ("pyramid[age<0]", "age < 0 selects no rows"),
     ("pyramid[age<2, age>3]", "age < 2, age > 3 selects no rows"),
     ("pyramid[age=1, age=2]", "selects no rows"),
-    ("'voting age'[age >= 3]", r": its rows of age are 2\.\.5, 4\.\.5\. Select whole rows"),
+    (
+        "'voting age'[age >= 3]",
+        r": the rows of age in this query group are 2\.\.5, 4\.\.5\. Select whole rows",
+    ),
     ("'voting age'", "cannot count all of age"),
     ("cities[income<=10]", r"half open, \[from, to\)\. Use income < 10"),
     ("cities[income>10]", r"half open, \[from, to\)\. Use income >= 10"),
@@ -406,7 +409,7 @@ def test_hints_can_be_typed_back(label):
     values = fp.Domain({"a": ["1", label, "3"]})
     rows = [fp.queries({"a": fp.ranges([(label, label)])}, std=1.0, name="r")]
     workload = fp.Workload(values, rows)
-    typed = hinted("r[a = 3]", r": its rows of a are (.*)\. Select")
+    typed = hinted("r[a = 3]", r": the rows of a in this query group are (.*)\. Select")
     assert parse(workload, f"r[a = {typed}]")["r"].tolist() == [1]
     assert str(Condition("a", "=", (label,))) == f"a = {typed}"
 
