@@ -42,7 +42,7 @@ REMEDY = re.compile(
     r"(?i)\b(add|at least|at line|check|change|choose|convert|correct|create|count|design"
     r"|did you mean|expects?|give|keep|known|leave|list|make|must|name|raise"
     r"|remove|rename|restore|round|should|split|try|use|write"
-    r"|does not fit|does not broadcast to the group's shape|columns, but the attribute has [0-9]+|is missing"
+    r"|does not fit|does not broadcast to the group's shape|but the attribute has|is missing"
     r"|is needed|is not a number or an array|no such spec file|would overflow)\b"
 )
 

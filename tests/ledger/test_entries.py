@@ -135,7 +135,7 @@ def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) ->
     for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
         with pytest.raises(
             OverBudget,
-            match=r"noise_std = 2(0)? is too small for the remaining budget: .* left for noise this small",
+            match=r"noise_std = 2(0)? is too small for the .* left for noise this small",
         ):
             look(0.9 * rho_at(1.0, 1e-9), noise=noise)
     assert len(ledger.entries()) == 1
