@@ -52,11 +52,10 @@ def make_noise(plan: Plan, scale: float = 1.0) -> Any:
         raise BudgetError(f"scale = {scale!r} must be a finite number greater than 0")
     dp = import_opendp()
     std = plan.noise_std * scale
-    if std < LEAST_NOISE:
-        raise BudgetError(f"scale = {scale!r} means almost no noise. Choose a larger scale.")
-    if not std <= LARGEST_NOISE:
+    if not LEAST_NOISE <= std <= LARGEST_NOISE:
         raise BudgetError(
-            f"scale = {scale!r} means noise beyond 64-bit integers. Choose a smaller scale."
+            f"scale = {scale!r} makes the noise too small, or too large for 64-bit integers. "
+            "Choose a scale nearer to 1."
         )
     return make_gaussian(dp, plan.strategy.size, std)
 
