@@ -311,8 +311,9 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
-            f"the least total error could not be certified to a relative gap of {_TOLERANCE:g}. "
-            "Use targets and coefficients of more similar size, or split the workload."
+            "the least total error could not be proven to within a relative gap of "
+            f"{_TOLERANCE:g}. Use targets and coefficients of more similar size, or split the "
+            "workload."
         )
     return optimum
 

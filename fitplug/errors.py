@@ -35,19 +35,19 @@ class InputError(FitplugError, ValueError):
 
 
 class DomainError(InputError):
-    """An attribute or a domain is not well formed."""
+    """An attribute or a domain is invalid."""
 
 
 class WorkloadError(InputError):
-    """A query group, a target or an expression is not well formed."""
+    """A query group, a target or an expression is invalid."""
 
 
 class TablesError(InputError):
-    """Exact counts are malformed, or do not fit the plan."""
+    """Exact counts are invalid, or do not fit the plan."""
 
 
 class DataError(InputError):
-    """A file of rows is missing, is damaged, or does not fit the domain."""
+    """A file with rows is missing or damaged, or does not fit the domain."""
 
 
 class PlanError(InputError):
@@ -73,10 +73,10 @@ class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a re
 
 
 class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
-    """A plan was released before, and a second draw was not explicitly requested.
+    """The plan was released before, and the call did not ask to release it again.
 
     Attributes:
-        number: The number of the charge for the earlier release in the ledger.
+        number: The number that the ledger gave to the charge for the earlier release.
     """
 
     def __init__(self, message: str, *, number: int) -> None:
@@ -85,14 +85,14 @@ class AlreadyReleased(FitplugError):  # noqa: N818 - not an error of the caller:
 
 
 class LedgerError(FitplugError):
-    """The ledger cannot be read or written, or its entries or unit do not allow the request."""
+    """The ledger cannot be read or written, or its charges or its unit do not allow the request."""
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """The key names another charge: of another plan or amount, or one that cannot be retried.
+    """The key belongs to an earlier charge that this call cannot continue.
 
     Attributes:
-        number: The number of the charge with this key in the ledger.
+        number: The number that the ledger gave to the charge with this key.
     """
 
     def __init__(self, message: str, *, number: int) -> None:
@@ -101,12 +101,17 @@ class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
 
 
 class SamplerError(FitplugError):
-    """The noise sampler fails its test, so privacy would be unproven. Nothing was charged."""
+    """The noise sampler failed its test, so privacy is not proven. Nothing was charged."""
 
 
 class DesignError(FitplugError):
     """No plan with a proven cost could be designed for the workload."""
 
+
+# Reasons for refusing a plan that was edited or damaged. A plan that fitplug wrote meets none.
+BAD_INTEGERS = "the integer coefficients of the plan's noisy answers do not fit its queries"
+LARGE_INTEGERS = "the integer coefficients of the plan's noisy answers are too large"
+BAD_PROOF = "the numbers that prove the plan's lower bound do not fit its queries"
 
 _MOST_WORDS = 30
 

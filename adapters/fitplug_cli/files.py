@@ -55,7 +55,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = (error.strerror or "it cannot be written").lower()
-        raise WriteError(f"{path}: {why}. Free some space or name another place.") from None
+        raise WriteError(f"{path}: {why}. Free some space or name another file.") from None
 
 
 @contextmanager
@@ -112,4 +112,4 @@ def check_parent_folder(path: Path) -> None:
         InputError: If there is no such folder.
     """
     if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: no such folder. Create it first.")
+        raise InputError(f"{path}: its folder does not exist. Create the folder first.")

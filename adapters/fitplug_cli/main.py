@@ -35,7 +35,7 @@ _COMMANDS = {
     "export": ("export", "Convert a release to SDMX or a data package."),
     "truncation": ("truncation", "Estimate how many rows a limit on rows per person left out."),
     "ledger": ("ledger", "Create a privacy budget, or show its charges."),
-    "series": ("series", "Release counts period by period, for a single charge."),
+    "series": ("series", "Release counts period by period, with a single charge."),
 }
 """Each command's module and one-line help."""
 

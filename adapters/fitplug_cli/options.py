@@ -50,21 +50,22 @@ CoveredByOption = Annotated[
     str | None,
     typer.Option(
         "--covered-by",
-        help="Number or key of an earlier charge. Nothing is charged if that charge covers this "
-        "release, too.",
+        help="Number or key of an earlier charge. Nothing is charged if the earlier charge also "
+        "covers this release.",
     ),
 ]
 
 AgainOption = Annotated[
     bool,
-    typer.Option("--again", help="Charge the ledger again, for a new draw of a released plan."),
+    typer.Option("--again", help="Draw new noise for a released plan, and charge again."),
 ]
 
 ReplaceOption = Annotated[
     bool,
     typer.Option(
         "--replace",
-        help="Write a new release and keep the earlier one under another name. Needs a [ledger].",
+        help="Rename the folder of the earlier release and write a new release in its place. "
+        "Needs a [ledger].",
     ),
 ]
 

@@ -55,12 +55,13 @@ def count(
     unit: Unit | None = None,
     progress: Progress = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly; see `fitplug.count`, which calls this.
+    """Count the exact tables that a plan needs; see `fitplug.count`, which calls this.
 
-    A process needs about 300 MB, whatever the number of rows. Each cell needs another 4 bytes per
-    thread (8 if rows are weighted or have measures), and 24 bytes more (72 if there are at most
-    2^20 cells). If this exceeds 60% of a worker's memory, tables are counted in shards: each task
-    then counts a range of the cells, and this process needs 24 bytes for each cell.
+    Each process needs about 300 MB, whatever the number of rows. In addition, each cell needs 4
+    bytes per thread (8 bytes if rows are weighted or have measures) and another 24 bytes (72 bytes
+    if there are at most 2^20 cells). If the total exceeds 60% of a worker's memory, tables are
+    counted in shards: each task then counts a range of the cells, and this process needs 24 bytes
+    for each cell.
     """
     report = choose_report(progress)
     check_client(client)
@@ -223,8 +224,8 @@ def _make_selection(
     if not person or limit is None:
         if key is not None:
             raise BudgetError(
-                "person_key chooses which rows of a person are counted, but the source has no "
-                "person=. Set person, or leave out person_key."
+                "person_key= needs a count that limits the rows per person. Give the source "
+                "person=, or remove person_key=."
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))

@@ -63,7 +63,7 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
 
     files = find_files(read_source(source))
     if not files:
-        raise DataError("the table has no files, so its columns are unknown")
+        raise DataError("the table has no files, so its columns are unknown. Add rows first.")
     first = files[0]
     _, file_header = read_source_header(first)
     schema = file_header.schema
@@ -77,8 +77,8 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
     if first.format in TEXT_FORMATS and not header and not can_name_columns(names):
         raise DataError(
             f"the first line of {first.path} has numbers, dates, empty or repeated values, so "
-            "it looks like a row and not like column names. Write the column names above it, "
-            "or use --header (header=True in Python) if it is the header."
+            "it looks like data. Write a line of column names above it. If it does name the "
+            "columns, use --header (header=True in Python)."
         )
     columns = {
         name: TEXT
@@ -109,7 +109,7 @@ _FILTER_VALUES = 3
 
 
 def preview(source: Source | Any, plan: Wanted, *, client: Client | None = None) -> Preview:
-    """Show what a count would read and need; see `fitplug.preview`, which calls this."""
+    """Show what a count would read and how much memory it would need; see `fitplug.preview`."""
     check_client(client)
     domain, names = list_tables(plan)
     check_libraries()

@@ -81,8 +81,7 @@ class Request:
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
         advice = (
-            "Without person= and coverage, fitplug counts such tables in shards of their cells. "
-            "Otherwise use"
+            "Without person= and coverage, fitplug would count these tables in parts. Otherwise use"
             if whole
             else "Use"
         )
@@ -159,19 +158,18 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     for name, value in given.items():
         if name in list_person_columns(source):
             raise DomainError(
-                f"missing cannot give a value for {name!r}, which identifies persons: all rows of "
-                "a file that lacks this column would belong to one person. Leave it out of "
-                "missing."
+                f"'missing' cannot set {name!r}, which identifies persons: all rows of a file "
+                f"without this column would belong to one person. Remove {name!r} from 'missing'."
             )
         if name not in encoders:
             raise DomainError(
-                f"missing gives a value for {name!r}, which is not counted. "
+                f"'missing' sets {name!r}, which is not a column that is counted. "
                 f"{suggest_nearest(name, sorted(encoders))}"
             )
         if value is not None and not _is_value(value, encoders[name], job.attributes.get(name)):
             raise DomainError(
-                f"missing gives {name!r} the value {value!r}, which the domain does not have. "
-                "Give one of its values, or None for null."
+                f"'missing' sets {name!r} to {value!r}, which is not in its domain. Use a value of "
+                "the domain, or None for null."
             )
     return ColumnRules(source.zone, given, source.columns or {})
 

@@ -86,7 +86,7 @@ def _listen(port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         why = (error.strerror or "it cannot be used").lower()
-        raise InputError(f"Port {port}: {why}. Choose another --port, or leave it out.") from None
+        raise InputError(f"Port {port}: {why}. Choose another --port, or remove --port.") from None
     return listener
 
 

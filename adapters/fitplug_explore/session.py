@@ -42,10 +42,12 @@ class Target:
     """The target of a group of queries.
 
     Attributes:
-        kind: What `value` limits. With "factor", `value` multiplies every target std of the group.
+        kind: What `value` limits: the variance, the std or the margin of error. With "factor",
+            `value` multiplies every target std of the group instead.
         value: The number.
         confidence: The confidence of a margin of error; None for the other kinds.
-        simultaneous: Whether all margins of error of the group hold together.
+        simultaneous: Whether the confidence holds for all margins of error of the group
+            simultaneously.
     """
 
     kind: Kind
@@ -59,11 +61,12 @@ class Group:
     """A group of queries.
 
     Attributes:
-        name: Its name.
-        queries: The number of its queries.
-        quantity: What its answers count: "rows", or the sum of a measure, such as "sum of INCOME".
-        described: The spec's target, as people write it.
-        target: The spec's target.
+        name: The name of the group.
+        queries: The number of queries in the group.
+        quantity: What the answers are: "rows" for counts, or the sum of a measure, such as "sum of
+            INCOME".
+        described: The group's target in the spec, as text to show.
+        target: The group's target in the spec.
     """
 
     name: str
@@ -79,8 +82,8 @@ class Budget:
 
     Attributes:
         total: The total budget.
-        spent: The sum of its charges.
-        remaining: What is left.
+        spent: The sum of all charges.
+        remaining: The budget that is left.
     """
 
     total: float
@@ -90,15 +93,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class GroupOutcome:
-    """What a group gets from a plan, and what its target costs.
+    """The accuracy that a plan gives a group, and what the group's target costs.
 
     Attributes:
         allowed_std: The largest std that the targets allow.
-        achieved: The standard deviations of the answers, as people read them.
+        achieved: The standard deviations of the answers, as text to show.
         std_ratio: The largest ratio of an answer's std to its target.
         binding: The number of answers that are exactly at their target.
-        price: The share of rho that its targets cost; None if the plan has no prices.
-        saves: An upper estimate of the share of rho saved if each std is 10% larger, or None.
+        price: The share of rho that the group's targets cost; None if the plan has no prices.
+        saves: An estimated upper limit of the share of rho that is saved if each std of the group
+            may be 10% larger; None if there is no estimate.
     """
 
     allowed_std: float
@@ -111,12 +115,12 @@ class GroupOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The cost of a plan and what it gives.
+    """The cost and the accuracy of a plan.
 
     Attributes:
         rho: The rho that a release charges, rounded up.
-        epsilon: Its epsilon, as people read it.
-        gap: How close rho is proven to be to the least possible, as a sentence.
+        epsilon: The plan's epsilon, as text to show.
+        gap: A sentence that states how close rho is to the least possible rho, as proven.
         groups: The outcome of each group.
     """
 
@@ -127,7 +131,7 @@ class Outcome:
 
 
 class Report(Protocol):
-    """Reports the progress of a design."""
+    """A function that reports the progress of a design."""
 
     def __call__(self, *, share: float = 0.0, between: tuple[float, float] | None = None) -> object:
         """Report.
@@ -144,17 +148,19 @@ class Session:
 
     Attributes:
         name: The name of the spec file.
-        suggested: A file name for a new spec that is not used yet.
+        suggested: An unused file name for a new spec.
         unit: The unit of privacy, in words.
-        delta: The delta at which epsilon is given, as people write it.
-        spend: The rho that the spec spends, whatever the targets are; None if the targets decide.
-        max_rho: The largest rho that the targets may cost, or None.
+        delta: The delta at which epsilon is given, as text to show.
+        spend: The budget in rho that the spec spends by scaling the targets; None if the targets
+            determine the cost.
+        max_rho: The largest rho that the targets may cost; None if the spec sets no limit.
         groups: The groups of queries.
-        read_budget: Reads the ledger's budget, or returns a sentence that explains why there is
-            none.
-        design: Designs a plan. It is pickled and runs in a process of its own.
-        write: Writes a spec with new targets to a named file, and returns the names of the new
-            files. It raises AlreadyExists unless the last argument allows it to replace files.
+        read_budget: A function that reads the ledger's budget, or returns a sentence that explains
+            why there is no budget.
+        design: A function that designs a plan. It is pickled and runs in a separate process.
+        write: A function that writes a spec with new targets to a named file, and returns the names
+            of the new files. If a file exists, it raises AlreadyExists unless its last argument is
+            true.
     """
 
     name: str
@@ -178,7 +184,7 @@ def read_targets(given: Any, groups: Sequence[Group]) -> tuple[Target, ...]:
         InputError: They are not targets of these groups; a TargetError names the group.
     """
     if not isinstance(given, list) or len(given) != len(groups):
-        raise InputError("The page and the spec do not agree. Load the page again.")
+        raise InputError("The page and the spec have different groups. Load the page again.")
     return tuple(
         _read_target(one, group, at)
         for at, (one, group) in enumerate(zip(given, groups, strict=True))
@@ -187,7 +193,7 @@ def read_targets(given: Any, groups: Sequence[Group]) -> tuple[Target, ...]:
 
 def _read_target(given: Any, group: Group, at: int) -> Target:
     if not isinstance(given, dict):
-        raise TargetError("This is not a target. Load the page again.", at)
+        raise TargetError("The target is not valid. Load the page again.", at)
 
     def read(key: str, called: str) -> float:
         number = given.get(key)
@@ -205,7 +211,7 @@ def _read_target(given: Any, group: Group, at: int) -> Target:
     if kind in ("variance", "std", "factor"):
         return Target(kind, read("value", _CALLED[kind]))
     if kind not in ("moe", "relative"):
-        raise TargetError("This is not a kind of target. Load the page again.", at)
+        raise TargetError("The kind of this target is not valid. Load the page again.", at)
     if kind == "moe":
         value = read("value", _CALLED["moe"])
     else:

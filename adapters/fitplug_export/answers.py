@@ -24,8 +24,8 @@ def check_export_names(group: QueryGroup, taken: Sequence[str] = (PROTECTED,)) -
     for factor in group.factors:
         if factor.attribute in taken:
             raise WorkloadError(
-                f"attribute {factor.attribute!r} has the name of a result column. Rename the "
-                "attribute."
+                f"attribute {factor.attribute!r} has the same name as a column of the results. "
+                "Rename the attribute."
             )
 
 

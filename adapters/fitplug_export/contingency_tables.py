@@ -53,23 +53,24 @@ class ReleasedMarginals(Marginals):  # type: ignore[misc]
 
 @dataclass(kw_only=True, frozen=True)
 class FitnessForUse(Algorithm):  # type: ignore[misc]
-    """An algorithm for OpenDP's `contingency_table(keys=..., algorithm=...)`: the noise of a plan.
+    """An algorithm that gives OpenDP's `contingency_table(keys=..., algorithm=...)` a plan's noise.
 
         algorithm = fpe.FitnessForUse(plan=plan)
         query = context.query(rho=plan.rho).select(plan.workload.attributes)
         table = query.contingency_table(keys=algorithm.keys, algorithm=algorithm).release()
         table.marginals.release.estimates, table.synthesize()
 
-    At `rho=plan.rho` every answer has the plan's accuracy, and at another rho all standard
-    deviations are multiplied by one factor, `release.noise_scale`. OpenDP's accountant charges the
-    rho of the query, once.
+    With `rho=plan.rho` every answer has the plan's accuracy. With another rho, all standard
+    deviations of the plan are multiplied by the same factor, `release.noise_scale`. OpenDP's
+    accountant charges the rho of the query, once.
 
     Args:
         plan: A plan for `fp.AddRemove(records=k)`, with the same k as the context's privacy unit.
-            Each attribute must be integers or categories, with `other`, whose cell takes null and
-            all other values. The queries must count all rows.
-        estimator: A function that fits the model, like `mbi.estimation.mirror_descent`, from the
-            domain and the measurements, with the keywords `known_total` and `potentials`.
+            Each attribute must be `fp.Integers` or `fp.Categories` with `other`, so that null and
+            all other values have a cell. The number of all rows must follow from the queries.
+        estimator: A function that fits mbi's model, with the arguments of
+            `mbi.estimation.mirror_descent`: the domain, the measurements, and the keywords
+            `known_total` and `potentials`.
 
     Raises:
         WorkloadError: mbi has no model for the plan's measurements; the message says why.
@@ -83,7 +84,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.oneway != "unkeyed":
-            raise ValueError("the plan already defines the noise of every table. Leave oneway out.")
+            raise ValueError("the plan already sets the noise of every table. Remove oneway=.")
         check_plan(self.plan)
         if not allows_any_rows(self.plan.unit):
             raise WorkloadError(
@@ -91,14 +92,14 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
                 "Design the plan for fp.AddRemove(records=k)."
             )
         if not self.plan.workload.attributes:
-            raise WorkloadError("the plan has no table. Ask for a marginal of some attributes.")
+            raise WorkloadError("the plan only counts all rows. Add queries by attributes.")
         for name in self.plan.workload.attributes:
             attribute = self.plan.domain[name]
             has_values = isinstance(attribute, (Integers, Categories))
             if not has_values or isinstance(attribute, CodePrefix) or attribute.other is None:
                 raise WorkloadError(
-                    f"the attribute {name!r} must be integers or categories with `other`, as "
-                    "OpenDP's tables have a cell for null and all other values"
+                    f"OpenDP's tables have a cell for null and all other values, so the attribute "
+                    f"{name!r} must be Integers or Categories with other=. Design the plan again."
                 )
 
     @property
@@ -108,7 +109,7 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
 
     @property
     def keys(self) -> dict[str, Sequence[Any]]:
-        """The values of each column, as `contingency_table` takes them."""
+        """The values of each column, for the argument `keys` of `contingency_table`."""
         domain = self.plan.domain
         return {name: list(domain[name].values) for name in self.plan.workload.attributes}
 
@@ -126,24 +127,25 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
         """Make the measurement; OpenDP calls this.
 
         Args:
-            input_domain: The domain of LazyFrames, with the number of values of each column.
-            input_metric: The frame distance of rows added or removed.
+            input_domain: The domain of LazyFrames, which states the number of values of each
+                column.
+            input_metric: OpenDP's frame distance for rows that are added or removed.
             output_measure: The measure of zCDP.
-            d_in: Bounds on the rows of a person.
+            d_in: OpenDP's Bounds on the rows per person.
             d_out: rho.
-            marginals: Measurements of earlier tables.
-            model: A model of earlier tables, or None.
+            marginals: Measurements from tables that were released earlier.
+            model: A model that was fitted to tables released earlier, or None.
 
         Returns:
             A Measurement of `ReleasedMarginals` and a MarkovRandomField.
 
         Raises:
-            ValueError: The columns and the plan's attributes have different values, or the measure
-                is not zCDP.
+            ValueError: The values of a column differ from the values of the plan's attribute, or
+                the measure is not zCDP.
         """
         library = import_library("mbi")
         if output_measure != dp.zero_concentrated_divergence():
-            raise ValueError("the plan's noise is Gaussian. Give the context rho, not epsilon.")
+            raise ValueError("the plan's noise is Gaussian. Give the context rho=, not epsilon=.")
         sizes = {name: _find_size(input_domain, name) for name in input_domain.columns}
         for name in self.plan.workload.attributes:
             if sizes.get(name) != self.plan.domain[name].size:

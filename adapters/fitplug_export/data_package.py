@@ -51,17 +51,17 @@ def write_data_package(
 ) -> None:
     """Write a Frictionless data package: a CSV for each group, and datapackage.json.
 
-    The file datapackage.json describes each column, with its type and quantity, and which rows were
-    counted. It names no licence; add the publisher's.
+    The file datapackage.json describes which rows were counted, and each column with its type and
+    quantity. It has no licence; add the licence under which you publish.
 
     Args:
         release: The release.
         folder: The folder, which must be new or empty.
-        confidence: The confidence of the intervals of groups whose target has no confidence.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
 
     Raises:
         InputError: The folder is not empty.
-        WorkloadError: The confidence is out of range, or an attribute has the name of a column
+        WorkloadError: The confidence is out of range, or an attribute has the same name as a column
             of results.
         OSError: The folder cannot be written.
     """

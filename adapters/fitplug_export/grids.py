@@ -27,8 +27,8 @@ def to_xarray(
 
     The coordinates are the labels that tables show, such as "18..64" for a range. The variables are
     estimate, variance, std, moe, lower and upper, with their `units`, and protected, which is false
-    for exact numbers that the unit of privacy makes public. The dataset's `attrs` are the metadata
-    of `Release.to_arrow`, such as rho, the unit of privacy and the confidence.
+    for numbers that are exact because the unit of privacy makes them public. The dataset's `attrs`
+    are the metadata of `Release.to_arrow`, such as rho, the unit of privacy and the confidence.
 
     Args:
         release: The release.
@@ -39,7 +39,8 @@ def to_xarray(
     Raises:
         ImportError: xarray is not installed.
         KeyError: There is no such group.
-        WorkloadError: The confidence is out of range, or an attribute has the name of a variable.
+        WorkloadError: The confidence is out of range, or an attribute has the same name as a
+            variable.
     """
     group = release.plan.workload[name]
     intervals = choose_intervals(group, confidence, simultaneous)

@@ -36,9 +36,9 @@ class MbiMeasurements(NamedTuple):
 
     Attributes:
         domain: The attributes that queries use, with the labels of their cells.
-        measurements: A measurement for each block of the strategy. The noise of all entries is
-            independent and has the standard deviation one.
-        total: The number of rows. Pass it to mbi as `known_total`.
+        measurements: The strategy's noisy answers, as mbi measurements for sets of attributes. The
+            noise of all entries is independent and has standard deviation 1.
+        total: The number of rows, to pass to mbi as `known_total`.
     """
 
     domain: mbi.Domain
@@ -94,8 +94,8 @@ class TableMeasurement(NamedTuple):
 def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
     """Make measurements for mbi (private-pgm), which draws synthetic rows from a model.
 
-    The measurements are the noisy answers of the strategy, whose noise is independent. So mbi's
-    loss is the Gaussian likelihood of this release. See the page "Draw synthetic data" in the
+    The measurements are the strategy's noisy answers. Their noise is independent, so mbi's loss
+    function is the Gaussian likelihood of this release. See the page "Draw synthetic data" in the
     documentation.
 
     Args:
@@ -107,8 +107,8 @@ def to_mbi(release: Release, *, total: float | None = None) -> MbiMeasurements:
 
     Raises:
         ImportError: mbi is not installed.
-        WorkloadError: The queries use a measure, no group counts all rows and `total` is not
-            given, or the unit of privacy has public totals besides the number of all rows.
+        WorkloadError: The queries use a measure; or `total` is not given and no group counts all
+            rows; or the unit of privacy has public totals other than the number of all rows.
     """
     tables = list_measurements(release)
     known_total = _check_estimate(release) if total is None else _check_total(total)
@@ -168,12 +168,12 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
             groups of rows, or no query counts all rows.
     """
     for name in list_measures(plan.domain, plan.workload.attributes):
-        raise WorkloadError(f"synthetic rows cannot have the measure {name!r}. Use fp.Bins for it.")
+        raise WorkloadError(f"synthetic rows cannot have the measure {name!r}. Use fp.Bins.")
     if public := plan.strategy.structure.public_attributes:
         raise WorkloadError(
-            f"the totals of each {', '.join(public)} are public for "
-            f"this unit of privacy ({plan.unit}), but mbi takes only the number of all rows as "
-            "exact. Use fp.ReplaceOne() or fp.AddRemove()."
+            f"the unit of privacy ({plan.unit}) makes the numbers of rows by {', '.join(public)} "
+            "public, but mbi accepts only the number of all rows as exact. Design the plan for "
+            "fp.ReplaceOne() or fp.AddRemove()."
         )
     is_public = plan.strategy.structure.public_attributes is not None
     if counts_everybody and not is_public and _count_everybody(plan.workload) is None:
@@ -187,7 +187,7 @@ def _check_total(total: float) -> float:
     """Raise WorkloadError unless a number of rows is positive and finite."""
     is_number = isinstance(total, (int, float, np.integer, np.floating))
     if not is_number or isinstance(total, bool) or not 0 < total < math.inf:
-        raise WorkloadError(f"total {total!r} is not a positive number of rows")
+        raise WorkloadError(f"total = {total!r} must be a positive number of rows")
     return float(total)
 
 

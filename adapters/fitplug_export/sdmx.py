@@ -25,28 +25,28 @@ def write_sdmx(
 ) -> None:
     """Write SDMX-CSV 2.0: a file for each group, and structures.xml in SDMX-ML 3.0.
 
-    Each group is a dataflow with a data structure of its own. A label that is not an SDMX
-    identifier gets one, and the code lists show the label of each.
+    Each group is a dataflow with a data structure of its own. If a label is not a valid SDMX
+    identifier, an identifier is made for it; the code lists show both.
 
     Args:
         release: The release.
         folder: The folder, which must be new or empty.
         agency: The identifier of the agency that maintains the structures, such as "ISTAT".
-        version: The version of the structures. Structures of one agency that differ need
-            different versions, or groups with different names.
-        confidence: The confidence of the intervals of groups whose target has no confidence.
+        version: The version of the structures. If an agency publishes different structures for
+            groups of the same name, they need different versions.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         dimensions: {attribute: dimension}, such as {"MONTH": "TIME_PERIOD", "STATE": "REF_AREA"},
-            for dimensions with another name. TIME_PERIOD needs a `fitplug.Dates` attribute without
-            `other`, queried by "identity".
-        codes: {attribute: {label: code}}: your own codes for labels that tables show.
+            for attributes whose SDMX dimension has a different name. TIME_PERIOD needs a
+            `fitplug.Dates` attribute without `other`, queried by "identity".
+        codes: {attribute: {label: code}}: the SDMX codes for labels that tables show.
         dataflows: {group: dataflow}, such as {"pyramid": "ESTAT:DF_AGE(1.0.0)"}, for groups whose
-            structure is maintained elsewhere. Their files have no dimension QUERY_GROUP, and
-            structures.xml leaves them out, except for the codes.
+            structure is maintained elsewhere. The files of these groups have no dimension
+            QUERY_GROUP, and structures.xml has only their codes.
 
     Raises:
         ImportError: pysdmx is not installed.
         InputError: The folder is not empty, or an SDMX identifier is invalid or not unique.
-        WorkloadError: The confidence is out of range, or an attribute has the name of a column
+        WorkloadError: The confidence is out of range, or an attribute has the same name as a column
             of results.
         OSError: The folder cannot be written.
     """

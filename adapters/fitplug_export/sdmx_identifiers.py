@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from fitplug.domain import Dates
+from fitplug.domain import Attribute, Dates
 from fitplug.errors import InputError, suggest_nearest
-from fitplug.workload import Workload
+from fitplug.workload import Factor, QueryGroup, Workload
 
 _COMPONENT = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*")
 _CODE = re.compile(r"[A-Za-z0-9_@$\-]+")
@@ -58,24 +58,30 @@ class SdmxNames:
         for dimension in self.dimensions.values():
             check_component(dimension)
         if len(set(self.dimensions.values())) < len(self.dimensions):
-            raise InputError("dimensions: two attributes have the same dimension. Rename one.")
+            raise InputError("dimensions: two attributes have the same dimension. Change one.")
         for name, codes in self.codes.items():
             check_codes(name, codes)
         for dataflow in self.dataflows.values():
             parse_dataflow(dataflow)
         for group in workload.groups:
             for factor in group.factors:
-                attribute = workload.domain[factor.attribute]
-                if self.dimensions.get(factor.attribute) == TIME_PERIOD and not (
-                    isinstance(attribute, Dates)
-                    and attribute.other is None
-                    and factor.kind == "identity"
-                ):
-                    raise InputError(
-                        f"dimensions: TIME_PERIOD needs dates without `other`, and the query "
-                        f'{factor.attribute} = "identity" in {group.name!r}. '
-                        "Use another dimension."
-                    )
+                if self.dimensions.get(factor.attribute) == TIME_PERIOD:
+                    _check_time_period(group, factor, workload.domain[factor.attribute])
+
+
+def _check_time_period(group: QueryGroup, factor: Factor, attribute: Attribute) -> None:
+    """Raise InputError unless a group counts by dates, as the dimension TIME_PERIOD requires."""
+    name = factor.attribute
+    if not isinstance(attribute, Dates) or attribute.other is not None:
+        raise InputError(
+            "dimensions: TIME_PERIOD needs dates without 'other'. Use another dimension for "
+            f"{name!r}."
+        )
+    if factor.kind != "identity":
+        raise InputError(
+            f'dimensions: TIME_PERIOD needs the query {name} = "identity" in {group.name!r}. Use '
+            f"another dimension for {name!r}."
+        )
 
 
 def check_agency(agency: str) -> None:
@@ -112,7 +118,7 @@ def check_codes(attribute: str, codes: Mapping[str, str]) -> None:
                 "@ and $."
             )
     if len(set(codes.values())) < len(codes):
-        raise InputError(f"codes of {attribute!r}: two labels have the same code. Change one.")
+        raise InputError(f"codes of {attribute!r}: two labels have the same code. Change one code.")
 
 
 def parse_dataflow(dataflow: str) -> tuple[str, str, str]:

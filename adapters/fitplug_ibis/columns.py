@@ -74,10 +74,10 @@ def read_column(table: Any, name: str, is_sqlite: bool) -> Column:
     kind, dtype = _classify(value.type()), value.type()
     if kind is None:
         zoned = dtype.is_timestamp()
-        why = "whose dates depend on the zone. Convert it to dates" if zoned else "Convert it"
+        why = "whose dates depend on the zone" if zoned else "which fitplug does not read"
         raise DataError(
-            f"column {name!r} has the type {dtype}{', ' if zoned else ', which is not read. '}"
-            f"{why} in the database: table.mutate(...)."
+            f"column {name!r} has the type {dtype}, {why}. Convert it{' to dates' if zoned else ''}"
+            " in the database: table.mutate(...)."
         )
     if is_sqlite and kind in _STORED:
         value = value.typeof().isin(_STORED[kind]).ifelse(value, None)
@@ -106,8 +106,8 @@ def check_column(column: Column, encoder: Encoder) -> None:
     if isinstance(encoder, Codec) and not encoder.__module__.startswith("fitplug."):
         # What cells hold is written as expressions for the kinds of fitplug only.
         raise DataError(
-            f"attribute {column.name!r} is of the kind {type(encoder.attribute).__name__}, whose "
-            "cells databases do not compute. Count the rows from files."
+            f"attribute {column.name!r} is of the kind {type(encoder.attribute).__name__}, which "
+            "fitplug cannot count in a database. Count the rows from files."
         )
     kind, dtype = column.kind, column.dtype
     if kind == "null":

@@ -40,8 +40,8 @@ def open_table(source: Source) -> Iterator[Any]:
                 connection.disconnect()
         what = "be reached" if connection is None else f"show a table {source.path.name!r}"
         raise DataError(
-            f"the database of {source.path!r} cannot {what}. Check the connection, the name and "
-            "the rights of its user."
+            f"the database of {source.path!r} cannot {what}. Check the connection, the name of "
+            "the table and the rights of the user."
         )
     try:
         yield table
@@ -58,7 +58,8 @@ def expand_variables(url: str) -> str:
     for name in _VARIABLE.findall(url):
         if name not in os.environ:
             raise InputError(
-                f"the connection names the environment variable {name!r}, which is not set. Set it."
+                f"the connection names the environment variable {name!r}, which is not set. Set "
+                "this variable."
             )
     if _VARIABLE.fullmatch(url):
         return os.environ[url[2:-1]]

@@ -73,10 +73,10 @@ def count(
     unit: Unit | None = None,
     progress: Progress = None,
 ) -> Tables:
-    """Count the tables that a plan needs, exactly, in a database; see `fitplug.count`.
+    """Count the exact tables that a plan needs in a database; see `fitplug.count`.
 
     Raises:
-        InputError: A client, a key, or an option that is only for files is given.
+        InputError: `client`, `person_key`, or an option that is only for files is given.
         DataError: The database fails, or a column is missing or has a type that cannot be read.
     """
     source = read_source(source)
@@ -128,7 +128,7 @@ def _check_options(source: Source, **options: Any) -> None:
     for name, value in given.items():
         if value:
             raise InputError(
-                f"{name} is for files, and a database counts these rows. Leave it out."
+                f"{name!r} is for files, but these rows are in a database. Remove {name!r}."
             )
 
 
@@ -148,7 +148,7 @@ def _find_backend(table: Any) -> str:
         return str(table.get_backend().name)
     except ibis.common.exceptions.IbisError:
         pass
-    raise DataError("the Ibis table belongs to no database, or to several. Connect it to one.")
+    raise DataError("the Ibis table must belong to exactly one database. Connect it to a database.")
 
 
 def _count_cells(
@@ -184,9 +184,7 @@ def _count_cells(
         raise DataError(why)
     cells, numbers = (result[name].to_numpy() for name in ("cell", "number"))
     if "size" in result.column_names and float(result["size"].to_numpy().sum()) > _MOST_SUM:
-        raise TablesError(
-            "the weights of the rows add up to more than integers hold. Count fewer rows."
-        )
+        raise TablesError("the weights of the rows add up to more than 2^60. Count fewer rows.")
     counts = np.zeros(sum(sizes) + (len(outside) + 1 if outside else 0), dtype=np.int64)
     if len(cells) and not 0 <= cells.min() <= cells.max() < len(counts):
         raise DataError(_FAILED)

@@ -14,11 +14,11 @@ from fitplug.workload import AddRemove
 def dp_event(plan: Plan) -> Any:
     """Make the dp_accounting.GaussianDpEvent of a plan.
 
-    All answers together are one event. The RDP and PLD accountants accept it. There, neighbours
-    differ by one person added or removed, in the plan's unit of privacy. The event's noise
-    multiplier is sigma over the sensitivity, rounded down. The event describes continuous noise in
-    place of the discrete noise; the PLD accountant gives the curve that `Plan.epsilon` proves for
-    both.
+    All answers together are one event, which the RDP and PLD accountants accept. For these
+    accountants, neighbours differ by one person added or removed, in the plan's unit of privacy.
+    The event's noise multiplier is sigma divided by the sensitivity, rounded down. The event
+    describes continuous noise instead of the plan's discrete noise. The PLD accountant gives the
+    curve of `Plan.epsilon`, which is proven for both kinds of noise.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -27,13 +27,13 @@ def dp_event(plan: Plan) -> Any:
         The event.
 
     Raises:
-        BudgetError: The plan's unit of privacy replaces a row.
+        BudgetError: The plan's unit of privacy is `fp.ReplaceOne`.
         ImportError: dp_accounting is not installed.
     """
     if not isinstance(plan.unit, AddRemove):
         raise BudgetError(
-            f"dp_event needs a unit of added or removed rows, not the plan's ({plan.unit}). "
-            "Release the plan with fitplug.release."
+            "dp_event needs a plan for added or removed rows (fp.AddRemove), but this plan is for "
+            f"{plan.unit}. Release the plan with fitplug.release."
         )
     try:
         import dp_accounting

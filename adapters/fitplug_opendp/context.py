@@ -17,17 +17,17 @@ _NAME = "fitness_for_use"
 def register() -> None:
     """Register plans in OpenDP's Context API, as `context.query(rho=...).fitness_for_use(plan)`.
 
-    The noise has the plan's covariance, scaled so that it spends the query's privacy loss. If the
-    call gives `scale=`, the noise has that scale instead.
+    The plan's noise is scaled so that it spends the query's privacy loss. If you pass `scale=` to
+    `fitness_for_use`, the plan's standard deviations are multiplied by this number instead.
 
     This works in contexts of zCDP and of (epsilon, delta), on vectors of counts, on
     `fitplug.Tables` with `domain=fitplug_opendp.tables_domain(plan)`, and on LazyFrames. OpenDP has
     no contexts on pandas frames: give `polars.from_pandas(frame).lazy()`, or the tables that
-    `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. A second call of
-    `register` does nothing.
+    `fitplug.Tables.from_records(plan.domain, frame, plan.tables)` counts. If `register` was called
+    before, nothing happens.
 
     Raises:
-        ValueError: Something else is registered under this name.
+        ValueError: Another constructor is registered under the name `fitness_for_use`.
     """
     _compat.import_opendp()
     _compat.register_constructor(_NAME, _make_query_measurement)
@@ -55,18 +55,18 @@ def _fit_frame_query(query: Any, plan: Plan, scale: float | None = None) -> Any:
 
 
 def as_query(query: Any) -> Any:
-    """Turn a query on a LazyFrame into a query on which any registered constructor can be called.
+    """Turn a query on a LazyFrame into an OpenDP query that has all registered constructors.
 
     In a context on a LazyFrame, queries have only the methods of Polars and, after `register`,
-    `fitness_for_use`. Steps that OpenDP finds stable (filter, with_columns, truncate_per_group) may
-    come before this call.
+    `fitness_for_use`. Before this call you may use the steps that OpenDP accepts as stable (filter,
+    with_columns, truncate_per_group).
 
     Args:
         query: A query from `Context.query`.
 
     Returns:
-        An OpenDP Query with the steps of the LazyFrame in its chain. Any other query is returned
-        unchanged.
+        An OpenDP Query with the same steps in its chain. A query that is not on a LazyFrame is
+        returned unchanged.
     """
     dp = _compat.import_opendp()
     from opendp.extras.polars import LazyFrameQuery
@@ -80,17 +80,18 @@ def as_query(query: Any) -> Any:
 
 
 def preflight(context: Any, measurement: Any) -> None:
-    """Raise an error if the context would refuse this measurement. No query is made.
+    """Raise an error if the context would refuse this measurement.
 
-    A refused query exhausts a privacy filter for good: the rest of its budget is lost. So check
-    before the query.
+    Call this before you make the query, because a refused query exhausts a privacy filter for good:
+    the rest of the filter's budget is lost. This call makes no query.
 
     Args:
         context: An `opendp.context.Context`.
-        measurement: The measurement for `context(measurement)`, or a query's `resolve()`.
+        measurement: The measurement that you want to pass to `context(measurement)`. For a query
+            that you built with `context.query()`, pass `query.resolve()`.
 
     Raises:
-        OverBudget: The context has less left than the measurement costs.
+        OverBudget: The measurement costs more than the context has left.
         ValueError: The measurement has another input domain, input metric or output measure than
             the context.
     """
@@ -103,7 +104,8 @@ def preflight(context: Any, measurement: Any) -> None:
     ):
         if theirs != ours:
             raise ValueError(
-                f"the {what} of the measurement is {ours}, but the context needs {theirs}"
+                f"the {what} of the measurement is {ours}, but the context needs {theirs}. Make "
+                f"the measurement for the context's {what}."
             )
     costs = _make_exact(measurement.map(context.d_in))
     if context.d_mids is not None:
@@ -126,7 +128,7 @@ def preflight(context: Any, measurement: Any) -> None:
             shown = [", ".join(texts) for texts in zip(*pairs, strict=True)]
             raise OverBudget(
                 f"over budget: the query has a privacy loss of {shown[0]}, but the context has "
-                f"only {shown[1]} left",
+                f"only {shown[1]} left. Relax the targets, or give the context a larger budget.",
                 requested=float(cost),
                 remaining=float(rest),
             )

@@ -115,7 +115,7 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
     if tables.unit is not None:
         raise TablesError(
             "the plan's coverage also counts rows outside the domain, but person= limits only the "
-            "rows in the tables. Count without person=, or design without coverage."
+            "rows in the tables. Count without person=, or design the plan without coverage."
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
@@ -184,9 +184,9 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
         if get_codec(plan.domain[name]).null_code != OUTSIDE:
             raise TablesError(
                 f"the unit of privacy ({unit.unit}) allows at most one row per person in each "
-                f"cell, but a person may have several rows in the cell of {name!r} for all "
-                "other values. Count with person=..., which limits these rows, or remove "
-                f"`other` from {name!r}."
+                f"cell, but {name!r} has a cell for all other values, where a person may have "
+                "several rows. Count with person=, which limits these rows, or remove other= "
+                f"from {name!r}."
             )
 
 
@@ -203,8 +203,8 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     enforced, plain = tables.unit, unit.unit
     if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
-            "the count limited the rows per person. Its choice of rows may depend on values that "
-            f"the unit of privacy ({plain}) does not make public. Count again without person=."
+            "the count chose some of each person's rows, and this choice may depend on values that "
+            f"the unit of privacy ({plain}) protects. Count again without person=."
         )
     if enforced is None or enforced.records == 1:
         return
@@ -229,9 +229,9 @@ def check_replaced_rows(plan: Plan, rows: str | None) -> None:
     """
     if isinstance(plan.unit, ReplaceOne) and rows is not None:
         raise TablesError(
-            f"the counts use weights or a filter ({rows}), which the plan's unit of privacy "
-            f"({plan.unit}) does not protect. Count all rows once each, or design the "
-            "plan for fp.AddRemove(records=2), which also covers replaced rows."
+            f"the counts use weights or a filter ({rows}), but the plan's unit of privacy "
+            f"({plan.unit}) assumes that every row counts once. Count all rows once each, or "
+            "design the plan for fp.AddRemove(records=2), which also covers replaced rows."
         )
 
 
@@ -240,9 +240,10 @@ def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
     for name in list_outside_attributes(plan, tables):
         if name not in plan.domain or plan.domain[name] != tables.domain[name]:
             raise TablesError(
-                f"the count left out rows because of {name!r}, which is missing from the plan's "
-                f"domain or has other cells there. The unit of privacy ({plan.unit}) does not "
-                "protect whether a row is counted. Count again with the plan."
+                f"the count left out rows because of {name!r}, but this attribute is missing from "
+                "the plan's domain or has different cells there. The unit of privacy "
+                f"({plan.unit}) does not protect whether a row is counted. Count again with the "
+                "plan."
             )
 
 

@@ -117,7 +117,7 @@ class TablesExecutor(Executor[Counts], Protocol[Counts]):
         Args:
             staged: The answers.
             release: Their release, from `load`.
-            confidence: The confidence of the intervals of groups whose target has none.
+            confidence: The confidence of the intervals, for groups whose target has no confidence.
             run: The identifier of this run.
 
         Raises:

@@ -131,25 +131,26 @@ class TablesDescriptor:
 
 
 def tables_domain(plan: Plan, *more: Plan) -> Any:
-    """Make the OpenDP user domain of `fitplug.Tables` that hold what these plans need.
+    """Make the OpenDP user domain of all `fitplug.Tables` with the counts that these plans need.
 
-    The metric is symmetric_distance(). Then d_in is the number of rows added to or removed from the
-    histogram of which the tables are marginals. With measures, the tables hold shares of rows, and
-    d_in still counts whole rows. For plans of `fp.ReplaceOne()` the metric is
-    change_one_distance(). Then d_in is the number of rows of this histogram that are replaced by
-    others. Tables whose shares do not add up to whole rows may be refused. Adding or removing a row
-    does not make them whole, so all neighbours of such tables may be refused, too. OpenDP's feature
-    "honest-but-curious" must be enabled first.
+    The tables are marginals of one histogram. The metric is symmetric_distance(), and d_in is the
+    number of rows that are added to or removed from this histogram. For plans of `fp.ReplaceOne()`
+    the metric is change_one_distance(), and d_in is the number of rows of the histogram that are
+    replaced by other rows. With measures, the tables hold shares of rows, and d_in still counts
+    whole rows. Tables with measures whose shares add up to a fraction of a row are invalid and may
+    be refused. Adding or removing one row leaves the fraction as it is, so all neighbours of such
+    tables are invalid and may be refused, too. OpenDP's feature "honest-but-curious" must be
+    enabled first.
 
     Args:
         plan: The plan, from `fitplug.design`.
-        more: Further plans of the same domain, to be run on the same tables.
+        more: More plans with the same domain, to be run on the same tables.
 
     Returns:
         The OpenDP domain.
 
     Raises:
-        ValueError: The plans are of different domains.
+        ValueError: The plans have different domains.
     """
     plans = (plan, *more)
     for other in more:
@@ -221,7 +222,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
         )
     if isinstance(plan.unit, ReplaceOne):
         raise ValueError(
-            "no metric on vectors of counts measures replaced rows. Use "
+            "a vector of counts does not work with a unit of privacy of replaced rows. Use "
             "fitplug_opendp.tables_domain(plan) with change_one_distance(), or a LazyFrame."
         )
     if plan.strategy.structure.shares > 1:
@@ -238,7 +239,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
             raise TablesError(
                 f"the vector must have {' or '.join(map(str, attributes))} counts. If "
                 "then_count_by_categories adds a null cell, set null_category=False there, or "
-                "give the attribute a cell for other values."
+                "give the attribute other=."
             )
         names = attributes[len(vector)]
         # Sums that might not fit 64 bits are computed in Python integers.
@@ -280,8 +281,8 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
             return attributes_by_size
     wanted = f'vector_domain(atom_domain(T="i64"), size={used_cells})'
     raise ValueError(
-        f"the plan has {used_cells} cells. Use {wanted}, or one of "
-        f"{', '.join(T for T in _COUNT_TYPES if T != 'i64')}, not {domain}."
+        f"the plan has {used_cells} cells. Use {wanted}, not {domain}. T may also be "
+        f"{' or '.join(T for T in _COUNT_TYPES if T != 'i64')}."
     )
 
 

@@ -79,14 +79,14 @@ class KeyFile:
         if named is None:
             path = _find_account_folder(subject) / f"{name or owner}.key"
         elif is_url(named):
-            raise InputError(f"key_file {named} is in a store. Name a local file.")
+            raise InputError(f"key_file = {named} is a URL. Name a local file.")
         else:
             path = Path(named).absolute()
         for folder in beside:
             if _is_together(path, folder):
                 raise InputError(
-                    f"the key of {subject} cannot be in {path}: a backup of this place would "
-                    f"hold the key and the encrypted exact counts in {folder}. {_ELSEWHERE}"
+                    f"the key of {subject} cannot be in {path}: a backup of this folder would "
+                    f"hold both the key and the encrypted exact counts in {folder}. {_ELSEWHERE}"
                 )
         return cls(path, subject, owner, named is not None)
 
@@ -134,7 +134,7 @@ class KeyFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._make_error(error, "Make it readable.") from None
+            raise self._make_error(error, "Make the file readable.") from None
         except (ValueError, TypeError, KeyError):
             is_known, owner, decoded = False, "", b""
         if not is_known or len(decoded) != KEY_BYTES:
@@ -178,7 +178,7 @@ class KeyFile:
             self.path.unlink(missing_ok=True)
         except OSError:
             warnings.warn(
-                f"cannot remove the key {self.path}, which is no longer needed. Remove it.",
+                f"cannot remove the key {self.path}, which is no longer needed. Remove this file.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -216,7 +216,7 @@ def _find_account_folder(subject: str) -> Path:
         home = state if state.is_absolute() else Path.home() / ".local" / "state"
     except RuntimeError:
         raise FitplugError(
-            f"no place for the key of {subject}: this user has no home folder. {_ELSEWHERE}"
+            f"cannot store the key of {subject}: this user has no home folder. {_ELSEWHERE}"
         ) from None
     return home / "fitplug" / "keys"
 

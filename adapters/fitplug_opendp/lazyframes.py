@@ -52,8 +52,8 @@ def upper_records(bounds: Sequence[Any]) -> int:
     products = [min(groups[key]) * min(per_group[key]) for key in groups.keys() & per_group.keys()]
     if not products:
         raise ValueError(
-            "no Bound limits the rows per person. Give a Bound with per_group, and with "
-            "num_groups if it has by."
+            "no Bound limits the rows per person. Give a Bound with per_group=; a Bound with by= "
+            "also needs num_groups=."
         )
     return min(products)
 
@@ -156,17 +156,17 @@ _FRAME_METRIC = "FrameDistance<SymmetricDistance>"
 def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
     """Make a Transformation that counts a Polars LazyFrame into the tables that the plan needs.
 
-    A row is left out of every table if its value of any attribute is null or outside the domain,
-    and that attribute has no cell for other values. Adding or removing one row changes the tables
-    by at most one row (with measures, by the shares of one row), and the map states this bound. If
-    the metric has Bounds, the map uses the smallest product of per_group and num_groups over the
-    Bounds by the same columns. If a frame cannot be computed, the error does not explain why, so
-    read and check the data first.
+    If a row has null or a value outside the domain in any attribute without a cell `other`, the row
+    is left out of all tables. Adding or removing one row changes the tables by at most one row
+    (with measures, by the shares of one row). This is the bound in the stability map. If the metric
+    has Bounds, the map uses the smallest product of per_group and num_groups over all Bounds by the
+    same columns. If a frame cannot be computed, the error does not explain why, because this might
+    reveal data. So read and check the data first.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first.
 
     Args:
-        input_domain: A lazyframe_domain with a column for each attribute that the workload uses.
+        input_domain: A lazyframe_domain that has a column for each attribute in the workload.
         input_metric: symmetric_distance(), change_one_distance(), or the frame_distance of
             symmetric_distance() with Bounds, as make_stable_lazyframe gives after truncation.
         plan: The plan, from `fitplug.design`.
@@ -216,7 +216,7 @@ def make_tables(input_domain: Any, input_metric: Any, plan: Plan) -> Any:
 
 
 def then_tables(plan: Plan) -> Any:
-    """Make the partial constructor of `make_tables`.
+    """Make a partial constructor: `make_tables` without the input domain and metric.
 
     Args:
         plan: The plan, from `fitplug.design`.
@@ -252,8 +252,8 @@ def _check_replacements(plan: Plan, metric: Any) -> None:
     if strict:
         raise ValueError(
             f"rows with {strict[0]!r} outside the domain are not counted, so replacing a row "
-            "may change the number of counted rows, which is public for this unit of privacy. "
-            "Give the attribute a cell for other values."
+            "may change the number of counted rows, but this unit of privacy makes that number "
+            "public. Give the attribute other=."
         )
 
 

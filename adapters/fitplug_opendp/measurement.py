@@ -28,44 +28,46 @@ def make_fitness_for_use(
 ) -> Any:
     """Make a Measurement that answers the plan's workload.
 
-    The map is rho = (d_in * Delta / (k * scale))^2 / 2, in rationals, rounded up, for a plan whose
-    unit of privacy is k rows per person. For d_in = k and scale 1 it gives `plan.rho`. For a plan
-    of `fp.ReplaceOne()` k is 1, and d_in is the number of rows replaced, under
-    change_one_distance() on Tables or a LazyFrame. Plans for other units are refused: see
-    `fitplug_opendp.input_domains`. The input may be
+    If the plan's unit of privacy is k rows per person, the privacy map is
+    rho = (d_in * Delta / (k * scale))^2 / 2, in rationals, rounded up. For d_in = k and scale 1
+    this is `plan.rho`. For a plan of `fp.ReplaceOne()`, k is 1 and d_in is the number of rows
+    replaced, under change_one_distance() on Tables or a LazyFrame. Plans for other units are
+    refused: see `fitplug_opendp.input_domains`. The input may be
 
     * counts of the cells, in C order, of the workload's attributes or of all attributes:
       vector_domain(atom_domain(T)) with T i32, i64 or u32, under l1_distance. OpenDP's
-      then_count_by_categories gives such counts if it has no cell for null, or the attribute has
-      one too. Plans with measures are refused here, because such a vector holds no sums;
+      then_count_by_categories gives such counts if it has no cell for null values, or if the plan's
+      attribute also has such a cell. Plans with measures are refused here, because such a vector
+      holds no sums;
     * `fitplug.Tables`: `tables_domain(plan)`, under symmetric_distance() or, for a plan of
       `fp.ReplaceOne()`, change_one_distance();
-    * a Polars LazyFrame: a lazyframe_domain under a metric of `make_tables`, which then counts
-      the frame.
+    * a Polars LazyFrame: a lazyframe_domain under one of the metrics that `make_tables` accepts.
+      The frame is then counted by `make_tables`.
 
     OpenDP's features "contrib" and "honest-but-curious" must be enabled first. Give vectors as
-    NumPy arrays. If a Python list has a number that does not fit, OpenDP's own error quotes the
-    number.
+    NumPy arrays. With a Python list, OpenDP's error would show a confidential count if the count is
+    too large for T.
 
     Args:
         input_domain: A domain from the list above.
-        input_metric: A metric in which d_in counts rows added or removed, or replaced.
+        input_metric: A metric in which d_in counts rows that are added or removed, or rows that are
+            replaced.
         plan: The plan, from `fitplug.design`.
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:
         A Measurement under zCDP. When it is invoked, it returns a `fitplug.Release`, whose rho is
-        for one person in the plan's unit of privacy: design the plan for as many rows as the
-        context's privacy unit has.
+        for one person in the plan's unit of privacy. So design the plan for the number of rows in
+        the context's privacy unit.
 
     Raises:
-        ValueError: The domain, its size or the metric does not fit the plan, or the plan has
-            coverage.
+        ValueError: The domain, its size or the metric does not fit the plan, or the plan was
+            designed with `coverage=True`.
         BudgetError: The scale is not positive and finite, or OpenDP has no distance for the plan's
             unit of privacy.
         PlanError: The plan fails its verification, or its answers cost more than it claims.
-        SamplerError: OpenDP's sampler fails its test. Each process runs this test once for standard
-            deviations of similar size.
+        SamplerError: OpenDP's sampler fails its test. A process runs this test once, and again for
+            standard deviations of very different size.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")
@@ -124,7 +126,7 @@ def make_fitness_for_use(
 
 
 def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
-    """Make the partial constructor of `make_fitness_for_use`.
+    """Make a partial constructor: `make_fitness_for_use` without the input domain and metric.
 
     Args:
         plan: The plan, from `fitplug.design`.

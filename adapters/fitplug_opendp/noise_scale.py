@@ -51,7 +51,7 @@ class UnscaledMeasurement(PartialChain):  # type: ignore[misc]
         while not _is_within_loss(chain := self(scale), d_in, d_out, output_measure):
             if step > _STEP_LIMIT:
                 raise BudgetError(
-                    f"no scale of the noise has a privacy loss of at most {d_out}. Allow a larger "
+                    f"no amount of noise gives a privacy loss of at most {d_out}. Allow a larger "
                     "loss."
                 )
             scale *= 1 + step
@@ -76,7 +76,7 @@ def _find_rho(d_out: Any, measure: Any) -> float:
         rho = _find_rho_at(*d_out)
     else:
         raise BudgetError(
-            f"Gaussian noise has no finite loss in {measure}. Give the context rho=, or "
+            f"Gaussian noise has infinite loss in {measure}. Give the context rho=, or "
             "epsilon= and delta=."
         )
     if not 0 < rho < math.inf:

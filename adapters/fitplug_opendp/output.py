@@ -171,9 +171,7 @@ class Output:
             "With a ledger, --replace (replace=True) makes another release and keeps the old "
             "one under another name."
             if isinstance(self.place, LocalPlace)
-            else (
-                "--replace (replace=True) does not work in a store, where folders cannot be moved."
-            )
+            else ("--replace (replace=True) does not work at a URL, where folders cannot be moved.")
         )
         raise InputError(
             f"{self} already holds a release, and a second release would cost rho again. Use the "
@@ -210,7 +208,7 @@ class Output:
             InputError: A store has something else here.
             FitplugError: Nothing can be written here.
         """
-        with report_write_errors(str(self), "Nothing was charged. Name another place."):
+        with report_write_errors(str(self), "Nothing was charged. Name another folder."):
             if isinstance(self.place, LocalPlace):
                 _check_length(self.place.path)
             elif not staging.is_marked():
@@ -233,7 +231,7 @@ class Output:
         if not isinstance(self.place, LocalPlace):
             return
         needed = estimate_size(plan) + more
-        with report_write_errors(self.place.path, "Nothing was charged. Name another place."):
+        with report_write_errors(self.place.path, "Nothing was charged. Name another folder."):
             for above in self.place.path.parents:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     size, _, free = shutil.disk_usage(above)
@@ -242,7 +240,7 @@ class Output:
             raise FitplugError(
                 f"the release in {self} needs about {needed / 1e6:,.1f} MB, but the file "
                 f"system has only {free / 1e6:,.1f} MB free. Nothing was charged. Free "
-                "some space, or name another place."
+                "some space, or name another folder."
             )
 
     def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
@@ -387,7 +385,7 @@ def _check_is_movable(directory: Path) -> None:
             raise InputError(f"{directory} is a file. Name another folder for the release.")
     if directory.is_symlink() or os.path.ismount(directory):
         what = "a link" if directory.is_symlink() else "a mount point"
-        raise InputError(f"{directory} is {what}. Name an ordinary folder, such as one inside it.")
+        raise InputError(f"{directory} is {what}. Name an ordinary folder, for example inside it.")
 
 
 def _check_is_free(directory: Path) -> None:

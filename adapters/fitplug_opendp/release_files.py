@@ -68,7 +68,7 @@ class ReleaseFiles:
 
     Attributes:
         ledger: The ledger that the review describes; None if there is none.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         delta: The delta at which epsilon is reported; None for the ledger's, or else 1e-9.
         about: The publisher's facts, for the review.
         spreadsheet_safe: Whether text in CSV that looks like a formula gets an apostrophe.

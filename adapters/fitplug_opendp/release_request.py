@@ -58,10 +58,10 @@ class ReleaseRequest:
 
     def __post_init__(self) -> None:
         if self.ledger is None and (self.key is not None or self.again or self.replace):
-            raise BudgetError("key, again and replace work only with a ledger. Give the ledger.")
+            raise BudgetError("key=, again= and replace= work only with a ledger. Add ledger=.")
         if self.key is not None and self.again:
             raise BudgetError(
-                "again works only without a key. For another release, use another key."
+                "again= works only without key=. For another release, use another key."
             )
 
     @property
@@ -107,7 +107,7 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
         return ReleaseCharges(ledger).find(request)
     if request.covered_by is not None:
         raise BudgetError(
-            f"covered_by = {request.covered_by!r} names a charge in a ledger. Give the ledger."
+            f"covered_by = {request.covered_by!r} names a charge in a ledger. Add ledger=."
         )
     return None
 
@@ -142,8 +142,8 @@ def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugErro
         )
     return FitplugError(
         f"the release of {_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its "
-        f"hidden answers next to {stage.folder} are missing or damaged. Restore these files, or "
-        "make another release with a new key."
+        f"answers in the hidden folder next to {stage.folder} are missing or damaged. Restore this "
+        "hidden folder, or make another release with a new key."
     )
 
 

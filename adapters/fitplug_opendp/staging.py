@@ -145,8 +145,8 @@ def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str
         what, number = unknown
         raise LedgerError(
             f"{what} charged as number {number}, but the ledger {ledger.path} does not have "
-            "this charge: it is an older copy or another ledger. Nothing was charged or drawn. "
-            "Restore the newest copy of the ledger that was charged, or name another folder."
+            "this charge: the ledger is an older copy or a different one. Nothing was charged or "
+            "drawn. Restore the newest copy of the ledger that was charged, or name another folder."
         )
 
 
@@ -285,7 +285,7 @@ class Staging:
             OSError: A part cannot be read.
         """
         if missing := self.list_missing(len(answers.parts)):
-            raise InputError(f"part {min(missing)} of {self.place} is missing")
+            raise InputError(f"part {min(missing)} of {self.place} is missing. Restore it.")
         if isinstance(self.place, LocalPlace):
             for part in answers.parts:
                 answers.read_part(part.number)

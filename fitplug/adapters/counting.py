@@ -26,57 +26,61 @@ def count(
     unit: Unit | None = None,
     progress: Progress = None,
 ) -> Tables:
-    """Count exactly the tables that a plan needs, from files, data frames or databases.
+    """Count the exact tables that a plan needs, from files, data frames or databases.
 
         tables = fp.count("people/", plan)
         tables = fp.count(fp.Source("people/", person="id"), plan)
 
-    All tables count the same rows. A row is left out of every table if its value of any counted
-    attribute is null or outside the domain, and the attribute has no cell for other values.
+    All tables count the same rows. If a row has null or a value outside the domain in any counted
+    attribute without a cell `other`, the row is left out of all tables.
 
-    Tables with a measure count shares of rows: each row's shares are divided between the measure's
-    two bounds, according to the row's value. Columns of measures hold integers, floats or decimals,
-    or the text of CSV files; null, NaN and text that is not a number are outside the domain.
+    Tables with a measure count shares of rows: the measure has two cells, its lower and its upper
+    bound, and each row is divided between these two cells according to the row's value. Columns of
+    measures hold integers, floats or decimals, or the text of CSV files; null, NaN and text that is
+    not a number are outside the domain.
 
     An Ibis table, or a `DatabaseTable`, is counted by its database in one statement. If the rows
-    per person are limited, the database chooses each person's rows at random, so two counts may
-    keep different rows.
+    per person are limited, the database chooses each person's rows at random, so a second count may
+    choose different rows.
 
-    If workers are lost, their rows are counted again, and no row counts twice. Where workers are
-    lost frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals a
-    value of a row.
+    If workers are lost, their rows are counted again, and no row counts twice. If this happens
+    frequently, raise Dask's `distributed.scheduler.allowed-failures`. No message reveals a value of
+    a row.
 
     Args:
         source: The rows: a `Source`, or its path.
-        plan: A Plan, a Workload, or (domain, attribute sets); the set () is the total.
+        plan: A Plan, a Workload, or a pair (domain, attribute sets). The empty attribute set ()
+            stands for the total.
         client: A dask.distributed Client; None counts on threads of this process. Workers must see
-            the files under the same paths and run the same code as this process, which fitplug
-            checks. A CSV file is one task, however large; in other files, each row group or record
-            batch may be a task.
+            the files under the same paths as this process. They must also run the same code, which
+            fitplug checks. Each CSV file is one task, however large; other files may be divided
+            into a task for each row group or record batch.
         person_key: The secret key of the hash that chooses the rows of each person, at least 16
-            bytes. By default it is drawn at random. The same key always keeps the same rows,
-            whatever the files, their order and the workers.
-        unit: The unit of privacy to enforce, if the source names `person`; leave it out for a Plan,
-            which has its own unit. At most `records` rows of each person are counted. With
-            `distinct`, at most one row of a person in each cell over all counted attributes; with
-            `once_per`, at most one in each cell of that attribute. With `ReplaceOne` (without
-            `within`), one row of each person. The returned tables record this limit as `unit`.
+            bytes. By default it is drawn at random. With the same key the same rows are always
+            counted, however they are divided among files and workers.
+        unit: The unit of privacy to enforce, if the source has `person`. Leave `unit` out for a
+            Plan, which has its own unit. With `fp.AddRemove`, at most `records` rows of each person
+            are counted; with `distinct`, at most one of them in each cell over all counted
+            attributes, and with `once_per`, at most one of them in each cell of this attribute.
+            With `fp.ReplaceOne()`, which must be without `within`, one row of each person is
+            counted. The returned tables record this limit as `unit`.
         progress: True shows a percentage on stderr; a callable receives (rows counted, all rows) in
-            this process when tasks end. These numbers may be exact, so show their ratio only. For
-            files that do not record their number of rows, the number is estimated from their size.
+            this process when tasks end. These numbers may be exact and confidential, so show only
+            their ratio. If a file does not record its number of rows, the number is estimated from
+            the file's size.
 
     Returns:
         Tables of int64 arrays, one for each attribute set, with axes in the domain's order.
 
     Raises:
-        TypeError: The plan has the wrong type.
+        TypeError: `plan` has the wrong type.
         ImportError: Dask or another library is not installed; the message says how to install it.
         DataError: Files are missing, damaged, found twice (even through links), do not fit the
             domain, or change during the count.
         TablesError: The tables cannot be counted or need too much memory.
         DomainError: The domain does not have an attribute, or weights or filters are invalid.
-        BudgetError: The unit of privacy is missing, or differs from the plan's, or counting cannot
-            enforce it.
+        BudgetError: The unit of privacy is missing, differs from the plan's unit, or cannot be
+            enforced by counting.
         FitplugError: The workers of `client` fail or run different code from this process.
     """
     check_type("plan", plan, (Plan, Workload, tuple), "fitplug.count(source, plan)")
@@ -94,7 +98,7 @@ def count(
 
 
 def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Preview:
-    """Show what `count` would read, and the tasks and memory it would need; no row is read.
+    """Show what `count` would read and how much memory it would need, without reading a row.
 
         fp.preview("people/", plan).tasks
 
@@ -119,7 +123,8 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
     source = read_source(source)
     if is_in_database(source):
         raise InputError(
-            "these rows are in a database, so there are no files to preview. Call fitplug.count."
+            "these rows are in a database, so there are no files to preview. Count them with "
+            "fitplug.count."
         )
     said: Preview = call_adapter("preview", source, plan, client=client)
     return said

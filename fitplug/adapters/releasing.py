@@ -36,64 +36,68 @@ def release(
     folder_options: Mapping[str, Any] | None = None,
     progress: Progress = None,
 ) -> Release:
-    """Draw the plan's noise once, and release the noisy answers: in memory or into a folder.
+    """Draw the plan's noise once, and release the noisy answers in memory or into a folder.
 
         ledger = fp.Ledger("budget.db", rho=1.0)
         release = fp.release(plan, tables, ledger=ledger, key="2024")
         release = fp.release(plan, "people/", "release/", ledger=ledger, key="2025")
 
-    The ledger and the plan are checked before any row is read, and the ledger is charged before
-    any noise is drawn. OpenDP draws the noise, after a test of its sampler. A refused call charges
-    and draws nothing.
+    The ledger and the plan are checked before any row is read, and the ledger is charged before any
+    noise is drawn. OpenDP draws the noise, after a test of its sampler. If the call is refused,
+    nothing is charged or drawn.
 
-    **In memory** (no folder), the answers are lost when the process ends. If the process was killed
-    before the noise was drawn, repeat the call with the same key, at no further cost. Once the
-    noise is drawn, the key is refused.
+    **In memory** (without `folder`), the answers are lost when the process ends. If the process was
+    killed before the noise was drawn, repeat the call with the same key; this costs nothing more.
+    Once the noise is drawn, a call with the same key is refused.
 
-    **Into a folder**, the release happens exactly once. With a ledger, repeating the call finishes
-    a release that was interrupted, or returns the finished release, at no further cost. The folder
+    **Into a folder**, the release happens exactly once. With a ledger, you may repeat the call at
+    no further cost: it finishes an interrupted release, or returns the finished release. The folder
     holds what `fitplug run` writes: tables, answers, the plan, and a review.
 
     **From a source**, or with `client`, the release is made in parts of about a million answers, on
     threads or a cluster. If two workers draw the same part, only the copy that is written first is
-    used. A repeated call counts the rows again and draws only the missing parts. It is refused if
-    the data have changed, because answers from two data sets would cost more than was charged.
-    Until the release is published, the secret in `key_file` allows repeated calls, and exact counts
-    of more than 2^24 cells stay next to the folder, encrypted.
+    used. A repeated call counts the rows again and draws only the missing parts. The repeated call
+    is refused if the data have changed, because answers from two data sets would cost more than was
+    charged. It needs the secret in `key_file`. Until the release is published, exact counts of more
+    than 2^24 cells are stored next to the folder, encrypted.
 
     Args:
         plan: The plan, from `fitplug.design`.
-        data: Exact counts with at least `plan.tables`; or a `Source`, or its path, whose rows are
-            counted first.
-        folder: The release folder: a path, which the client and all workers share, or a URL of a
-            store. None for a release in memory.
-        ledger: The ledger to charge. It is charged the plan's rho once, before any noise is drawn,
-            and records the plan's cost in each cell.
+        data: Exact counts with at least `plan.tables`; or a `Source` or its path, whose rows are
+            then counted first.
+        folder: The folder of the release: a path, which this process and all workers share, or the
+            URL of a folder in an object store. None for a release in memory.
+        ledger: The ledger. The plan's rho is charged to it once, before any noise is drawn, and the
+            ledger records the plan's cost in each cell.
         key: The name of the release in the ledger. Without a key, each call in memory is a new
             release, and a release into a folder is identified by its plan, its cost and its folder.
         client: A dask.distributed Client that counts, draws and writes; None for this process.
-        covered_by: The key or the number of an earlier charge. Nothing is charged if, in every
-            cell, the cost of this release and the costs already under that charge together stay
-            within the charge; see `Ledger.charge_covered`. Both releases must use the same rows: if
-            rows were limited per person, weighted or filtered, both must use the same tables.
-        what: The text to record in the ledger with the charge; see `Ledger.charge`.
+        covered_by: The key or the number of an earlier charge. This release is then not charged,
+            provided that the earlier charge covers it: in every cell, this release's cost and all
+            costs that the charge already covers must together stay within the charge; see
+            `Ledger.charge_covered`. Both releases must use the same rows. If rows were limited per
+            person, weighted or filtered, both releases must use the tables of the same count.
+        what: A text that describes the charge in the ledger; see `Ledger.charge`.
         again: For a release into a folder, without a key: whether to draw again a plan that was
             already released.
-        replace: Whether an earlier release in the folder is renamed and kept next to the new one.
-            This needs a ledger, which counts the draws. Without `replace`, a folder that holds a
-            release is refused.
+        replace: Whether to make the new release if the folder holds an earlier release. The earlier
+            release is renamed and kept next to the new release. This needs a ledger, which counts
+            the draws. Without `replace`, a folder that holds a release is refused.
         confidence: The confidence of the intervals in the tables of the folder, for groups whose
             target has no confidence.
-        display: True to add display tables to the folder: consistent nonnegative numbers. Or the
-            known totals that these tables must match, as for `Release.integers`.
+        display: True to add display tables, which have consistent nonnegative numbers, to the
+            folder. To make these tables match known totals, give the totals instead, as for
+            `Release.integers`.
         about: Facts that only the publisher knows, for the review in the folder.
-        key_file: For a release in parts, the file of its secret. It is created if missing, and
-            removed when the release is published. It must not lie next to the folder. By default it
-            is in the account of this user, so only this user can finish the release, on this
-            machine.
-        folder_options: Options to reach the store of the folder's URL, such as credentials.
+        key_file: For a release in parts, the file with its secret. The file is created if it does
+            not exist, and removed when the release is published. It must not lie next to the
+            folder. By default it is in your account on this machine, so nobody else can finish the
+            release, nor can you on another machine.
+        folder_options: Options for access to the object store of the folder's URL, such as
+            credentials.
         progress: True shows a percentage on stderr; a callable receives, for each step, the amounts
-            (done, total). These numbers may be exact counts of rows, so show their ratio only.
+            (done, total). These numbers may be exact counts of rows, which are confidential, so
+            show only their ratio.
 
     Returns:
         The release, with the noisy answers and the charge. A release in parts reads its answers
@@ -101,16 +105,17 @@ def release(
 
     Raises:
         ImportError: OpenDP or another library is not installed; the message says how to install it.
-        AlreadyReleased: The ledger has a release of this plan, and neither a key nor `again` asks
-            for another.
-        KeyTaken: The key belongs to another plan or charge, to a release in memory that was
-            drawn, or to a release of other rows.
-        OverBudget: The ledger has less left than the release costs.
-        InputError: The folder holds something else, or another argument is wrong. TablesError,
-            BudgetError and the errors of `count` are InputErrors, too.
-        LedgerError: The ledger cannot be read or written, or has no such earlier charge.
-        SamplerError: OpenDP's sampler fails its test. If it fails on a worker of a cluster, a
-            FitplugError with the same message is raised.
+        AlreadyReleased: The ledger already has a release of this plan, and the call has neither a
+            key nor `again`.
+        KeyTaken: The key was used for another plan or charge, for a release of other rows, or for a
+            release in memory whose noise was already drawn.
+        OverBudget: The release costs more than the ledger has left.
+        InputError: The folder holds something other than this release, or another argument is
+            wrong. TablesError, BudgetError and the errors of `count` are InputErrors, too.
+        LedgerError: The ledger cannot be read or written, or does not have the charge that
+            `covered_by` names.
+        SamplerError: OpenDP's sampler fails its test. If the test fails on a worker of a cluster, a
+            FitplugError with the same message is raised instead.
         FitplugError: Workers fail, or the folder cannot be written after the charge. Repeating the
             call then finishes the release.
     """
@@ -131,7 +136,8 @@ def release(
     for name, given in for_folder.items():
         if folder is None and given:
             raise InputError(
-                f"{name} needs a release into a folder. Give folder, or leave {name} out."
+                f"the setting {name} is only for a release into a folder. Name a folder with "
+                f"folder=..., or remove {name}."
             )
     charge = {
         "ledger": ledger,
@@ -148,15 +154,16 @@ def release(
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
         raise InputError(
-            "folder_options are for object stores. Give the URL of a store, or leave them out."
+            "folder_options are only for releases into an object store. Give the URL of a store "
+            "as folder=..., or remove folder_options."
         )
     source = data if isinstance(data, Tables) else read_source(data)
     if isinstance(source, Source) and is_in_database(source):
         for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
             if given:
                 raise InputError(
-                    f"{name} is for a release in parts, and a database counts these rows as a "
-                    "whole. Leave it out, or release the tables that fitplug.count returns."
+                    f"{name} is only for a release in parts, but a database counts these rows as "
+                    f"a whole. Remove {name}, or release the tables that fitplug.count returns."
                 )
         name = "release_from_database"
     elif is_counted and client is None and key_file is None and not in_store:

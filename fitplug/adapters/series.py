@@ -17,13 +17,13 @@ from fitplug.workload import DEFAULT_CONFIDENCE
 
 
 class Series(Protocol):
-    """The releases of one plan, drawn period by period and charged once.
+    """A series: the release of one plan in parts, one for each period. It is charged once.
 
         series = fp.open_series("jobs/", ledger=ledger)
         series.release("2024-02", "february.parquet")
 
-    `begin_series` and `open_series` make a series. Its folder holds everything released so
-    far, and `read` reads it. The object itself holds no data.
+    `begin_series` and `open_series` return a series. The folder of the series holds everything that
+    has been released so far, for `read`. The Python object holds no data.
     """
 
     @property
@@ -40,7 +40,7 @@ class Series(Protocol):
 
     @property
     def key_file(self) -> Path | None:
-        """The key file of the encrypted counts; None for a series that can only be read."""
+        """The file with the key of the encrypted counts; None if the series can only be read."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Series(Protocol):
 
         Raises:
             InputError: A file is damaged or was edited.
-            FitplugError: The folder and the ledger contradict each other.
+            FitplugError: The folder and the ledger do not agree on what has been released.
         """
 
     def release(
@@ -69,24 +69,25 @@ class Series(Protocol):
 
         Args:
             period: The period: a value of the attribute, or its text.
-            data: Exact counts with at least `tables`; or a function that returns them; or a
+            data: Exact counts with at least `tables`, a function that returns these counts, or a
                 `Source` or its path. Only the cells of this period are used. The counts must be
-                final: no release includes later changes of the data.
+                final, because neither this release nor a later release includes changes that are
+                made to the data afterwards.
 
         Returns:
-            What is released so far, with this period.
+            Everything that has been released so far, including this period.
 
         Raises:
             InputError: There is no such period, an earlier period is not drawn yet, the series is
-                closed, the counts are needed and not given, or a file is damaged.
+                closed, `data` is needed but not given, or a file is damaged.
             FitplugError: As for `fitplug.release`. Repeating the call then finishes the period.
         """
 
     def close(self) -> None:
-        """End the series before its last period. Nothing is refunded."""
+        """End the series before its last period. No part of the charge is refunded."""
 
     def to_release(self) -> Release:
-        """Make the release of all periods, as if all had been drawn at once.
+        """Combine all periods into one release, as if all periods had been drawn at once.
 
         Raises:
             InputError: A period is not drawn yet.
@@ -112,38 +113,40 @@ def begin_series(
     display: bool = False,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
-    """Charge a series of releases, one for each period, and make its folder. Nothing is drawn.
+    """Charge a series, which is released period by period, and make its folder. No noise is drawn.
 
         series = fp.begin_series(plan, "jobs/", ledger=ledger, key="jobs 2024")
         series.release("2024-01", "january.parquet")
 
-    The rho of the plan is charged once, for all periods together. To finish an interrupted call,
-    repeat it, at no further cost. Once the series has begun, the same call opens it.
+    The plan's rho is charged once, for all periods together. If the call is interrupted, repeat it;
+    this costs nothing more. Once the series has begun, the same call opens it.
 
     Args:
         plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
-        folder: The folder of the series, a new or empty one.
+        folder: The folder of the series, which must be new or empty.
         ledger: The ledger that is charged, and that later records which periods are drawn.
         key: The name of the series in the ledger.
-        periods: The attribute whose cells are the periods; None if the plan has only one.
-        what: The text to record in the ledger with the charge.
-        confidence: The confidence of the tables' intervals for groups whose target has no
+        periods: The attribute whose cells are the periods; None if the plan can be drawn period by
+            period along only one attribute.
+        what: A text that describes the charge in the ledger.
+        confidence: The confidence of the intervals in the tables, for groups whose target has no
             confidence.
-        display: Whether each period gets display tables too. They do not change the numbers in
-            earlier display tables.
-        key_file: The file for the key of the exact counts, which are kept encrypted next to the
-            folder. Name a new file in another place. By default it is a file in your account,
-            `Series.key_file`. Back it up separately from the counts: without it, no later period
-            can be released. It is removed after the last period.
+        display: Whether to make display tables for each period, too. Display tables of earlier
+            periods do not change.
+        key_file: A new file for the key that encrypts the exact counts, which are stored next to
+            the folder. The file must not lie next to these counts. By default it is in your
+            account's folder of local state; see `Series.key_file`. Back up the key file separately
+            from the counts: without it, no later period can be released. It is removed after the
+            last period.
 
     Returns:
         The series, ready for its first period.
 
     Raises:
         ImportError: A library is not installed; the message says how to install it.
-        InputError: The plan's answers cannot be drawn period by period, the folder holds something
-            else, or the key file would lie next to the counts.
-        OverBudget: The ledger has less left than the series costs.
+        InputError: The plan's answers cannot be drawn period by period, the folder is in use for
+            something else, or the key file would lie next to the exact counts.
+        OverBudget: The series costs more than the ledger has left.
         KeyTaken: The key belongs to another release.
         LedgerError: The ledger cannot be read or written.
         WorkloadError: A table cannot be written, or display tables cannot be made.
@@ -179,9 +182,9 @@ def open_series(
     Args:
         folder: The folder of the series.
         ledger: The ledger that the series was charged to. Without a ledger, the series can be read
-            but not continued, and fitplug does not check its charge.
-        key_file: The key file, if you gave one to `begin_series` or moved it. Drawing a period
-            needs it.
+            but not continued, and fitplug does not check that the series was charged.
+        key_file: The file with the key of the exact counts, which is needed to draw a period. Name
+            it if you gave `key_file` to `begin_series` or moved the file.
 
     Returns:
         The series.

@@ -37,9 +37,12 @@ def check_weights(name: str, weights: FloatArray, size: int) -> None:
     fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
     fits = fits and weights.shape == (size,)
     if not fits or not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError(f"dual weights {name} must be {size} finite numbers >= 0")
+        raise ValueError(
+            f"weights {name} in the proof of the lower bound must be {size} finite numbers of at "
+            "least 0"
+        )
     if not weights.any():
-        raise ValueError(f"dual weights {name} are all zero")
+        raise ValueError(f"weights {name} in the proof of the lower bound are all zero")
 
 
 def divide_by_mass(norm: float, p: FloatArray, q: FloatArray) -> float:

@@ -53,7 +53,7 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise DataError(
                 f"the column names of this {type(columns).__name__} have the type "
-                f"{type(name).__name__}. Name the columns by strings, as in the domain."
+                f"{type(name).__name__}. Use strings as column names, as in the domain."
             )
     return names
 
@@ -200,11 +200,14 @@ def read_values(column: Any) -> npt.ArrayLike:
     # The type is refused, rather than the first value, because no error may reveal a value.
     if _ZONED.fullmatch(str(kind)):
         raise DataError(
-            "the column has times with a time zone, and their dates depend on the zone. Convert it "
-            "to dates."
+            "the column has times with a time zone, and the date of such a time depends on the "
+            "zone. Convert the column to dates."
         )
     if _DURATIONS.fullmatch(str(kind)):
-        raise DataError(f"the column has {kind}, which no attribute can read. Convert the column.")
+        raise DataError(
+            f"the column has the type {kind}, which no attribute can read. Convert the column to "
+            "a supported type, such as strings, numbers or dates."
+        )
     if isinstance(column, (list, tuple)):
         return _read_list(column)
     if hasattr(column, "to_pylist"):  # Arrow

@@ -58,8 +58,8 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
     if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
         counted = "2**53 rows" if shares == 1 else "2**58 shares of rows"
         raise TablesError(
-            f"table {names} counts more than {counted}, and integers would overflow. Count fewer "
-            "rows."
+            f"table {names} counts more than {counted}, so 64-bit integers would overflow. Count "
+            "fewer rows."
         )
     return array.astype(np.int64, copy=False)
 
@@ -78,7 +78,7 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
     shares = count_shares(domain, names)
     if shares > 1 and records * shares > MAX_SHARES:
         raise TablesError(
-            f"table {names} would count more than 2**58 shares of rows, because the measures "
+            f"table {names} would count more than 2**58 shares of rows, because its measures "
             f"divide each row into {shares} shares. Give the measures larger units, or use fewer "
             "measures in one table."
         )

@@ -167,13 +167,14 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
     values = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if not values:
         raise DomainError(
-            f"where lists no value of {name!r}, so no row would be counted. List at least one."
+            f"the filter 'where' lists no value of {name!r}, so no row would be counted. List at "
+            "least one value."
         )
     types = {type(value) for value in values}
     if len(types) > 1 or not types <= set(_VALUE_TYPES):
         raise DomainError(
-            f"where lists {listed!r} for {name!r}. Use only strings, only integers, "
-            "only booleans or only dates."
+            f"the values of {name!r} in the filter 'where' must have one type, not {listed!r}. "
+            "Use only strings, only integers, only booleans or only dates."
         )
     try:
         if types == {datetime.date}:
@@ -204,19 +205,19 @@ def check_weight(
         raise DomainError(f"weight = {weight!r} must be the name of a column")
     if weight in used:
         raise DomainError(
-            f"weight = {weight!r} is also an attribute of the queries. Leave it out of the "
-            "queries, or name another column as the weight."
+            f"weight = {weight!r} is also an attribute of the queries. Remove this attribute from "
+            "the queries, or name another column as the weight."
         )
     if weight in filters:
         raise DomainError(
-            f"where cannot use {weight!r}, the weight column: adding or removing one person could "
-            "change whether the whole row counts. Leave it out of where."
+            f"the filter 'where' cannot use {weight!r}, the weight column: adding or removing one "
+            "person could change whether the whole row counts. Remove this column from 'where'."
         )
     if person:
         named = person[0] if len(person) == 1 else [*person]
         raise InputError(
-            f"give weight = {weight!r} or person = {named!r}, not both. A row with a weight "
-            "stands for several people."
+            f"weight = {weight!r} and person = {named!r} cannot be combined, because a row with a "
+            "weight stands for several people. Remove one of the two settings."
         )
 
 
@@ -296,8 +297,8 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} does not hold {TYPE_NAMES[codec.value_type]}, the type of the "
-                "values in where. Convert the column or change where."
+                f"column {name!r} does not hold {TYPE_NAMES[codec.value_type]}, the type of its "
+                "values in the filter 'where'. Convert the column, or change 'where'."
             )
         inside &= codes != OUTSIDE
     return inside

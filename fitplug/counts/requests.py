@@ -32,7 +32,7 @@ def list_tables(wanted: Any) -> tuple[Domain, list[AttributeSet]]:
     for table in tables:
         given = (table,) if isinstance(table, str) else tuple(table)
         if len(set(given)) != len(given):
-            raise TablesError(f"table {given} names an attribute twice. Name it once.")
+            raise TablesError(f"table {given} names an attribute twice. Name each attribute once.")
         ordered = domain.ordered(given)
         if ordered not in names:
             names.append(ordered)
@@ -68,8 +68,8 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "the plan's coverage also counts rows outside the domain, but person= limits only the "
-            "rows in the tables. Leave out person=, or design without coverage."
+            "the plan's coverage also counts rows outside the domain, but person= limits only "
+            "the rows in the tables. Remove person=, or design the plan without coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
@@ -84,8 +84,8 @@ def check_person(person: Sequence[str], used: Container[str]) -> None:
     for name in person:
         if name in used:
             raise DomainError(
-                f"{name!r} identifies persons, so it cannot be counted as well. Leave it out "
-                "of the queries, or name another column of persons."
+                f"{name!r} identifies persons, so queries cannot use it as an attribute. Remove "
+                f"{name!r} from the queries, or name another column in the setting 'person'."
             )
 
 
@@ -127,7 +127,10 @@ def _find_limit(
             person, or no count can enforce the unit.
     """
     if planned is not None and unit not in (None, planned):
-        raise BudgetError(f"the plan has a different unit of privacy ({planned}). Leave out unit.")
+        raise BudgetError(
+            f"the plan has a different unit of privacy ({planned}). Remove unit=, so that the "
+            "plan's unit is used."
+        )
     if person is None:
         if unit is not None:
             raise BudgetError(
@@ -138,8 +141,8 @@ def _find_limit(
     chosen = unit if planned is None else planned
     if chosen is None:
         raise BudgetError(
-            f"person = {person!r} identifies persons, but nothing limits their rows. Give a "
-            "unit of privacy, such as unit=fp.AddRemove(records=3)."
+            f"person = {person!r} identifies persons, but no setting limits the rows per person. "
+            "Give a unit of privacy, such as unit=fp.AddRemove(records=3)."
         )
     return choose_limit(chosen)
 
@@ -158,16 +161,16 @@ def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute
     measures = [name for name, one in attributes.items() if is_measure(one)]
     if limit.distinct and measures:
         raise DomainError(
-            f"distinct=True cannot be combined with the measure {measures[0]}. Leave distinct out, "
-            "or use once_per instead."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Remove the setting "
+            "'distinct', or replace it with 'once_per'."
         )
     if limit.once_per is not None and limit.once_per not in attributes:
         raise DomainError(
-            f"the unit of privacy is {limit}, but no table counts {limit.once_per!r}. Add a "
-            f"query on it, or use AddRemove(records={limit.records})."
+            f"the unit of privacy is {limit}, but no table has the attribute {limit.once_per!r}. "
+            f"Add a query on {limit.once_per!r}, or use AddRemove(records={limit.records})."
         )
     if limit.once_per in measures:
         raise DomainError(
-            f"once_per names {limit.once_per!r}, which is a measure. Name an attribute that "
-            "divides rows into cells."
+            f"once_per = {limit.once_per!r} is a measure. Name an attribute that divides rows "
+            "into cells."
         )

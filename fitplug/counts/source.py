@@ -23,13 +23,13 @@ class DeltaTable:
 
         fp.count(fp.DeltaTable("lake/people", version=12), plan)
 
-    The package `deltalake` reads the log. Deletion vectors and renamed columns are respected, and
-    a table that needs another reader feature is refused. `fp.count` also takes a
+    The package `deltalake` reads the log. Deletion vectors and renamed columns are supported. A
+    table that needs any other reader feature is refused. `fp.count` also takes a
     `deltalake.DeltaTable` and counts the version that it has loaded.
 
     Args:
-        path: The folder of the table, or its URL.
-        version: The version to count; None for the latest when counting begins.
+        path: The folder of the table: a path or a URL.
+        version: The version to count; None for the version that is the latest when counting begins.
     """
 
     path: str | PathLike[str]
@@ -47,15 +47,15 @@ class IcebergTable:
         fp.count(fp.IcebergTable("lake/people/metadata/00007-....metadata.json"), plan)
 
     The package `pyiceberg` reads the manifests. Position deletes, deletion vectors and renamed
-    columns are respected. A table that needs another reader feature, such as equality deletes, is
-    refused. `fp.count` also takes a Table that a pyiceberg catalog loads, or a scan of it without
-    a filter; `storage_options` give access to its files.
+    columns are supported. A table that needs any other reader feature, such as equality deletes, is
+    refused. `fp.count` also takes a table that a pyiceberg catalog loads, or an unfiltered scan of
+    such a table; `storage_options` then give access to the table's files.
 
     Args:
-        path: The file of the table's metadata, `....metadata.json`, or its URL. The folder of a
-            table also works if it holds `metadata/version-hint.text`, as tables without a catalog
-            do.
-        snapshot_id: The snapshot to count; None for the current one.
+        path: The file of the table's metadata, `....metadata.json`: a path or a URL. The folder of
+            the table also works if it contains `metadata/version-hint.text`, as for tables without
+            a catalog.
+        snapshot_id: The snapshot to count; None for the current snapshot.
     """
 
     path: str | PathLike[str]
@@ -72,13 +72,14 @@ class DatabaseTable:
 
         fp.count(fp.DatabaseTable("postgresql://me:${PASSWORD}@host/census", "people"), plan)
 
-    `fp.count` also takes an Ibis table or expression: `fp.count(connection.table("people"),
-    plan)`. DuckDB, SQLite, PostgreSQL and Spark are tested; other databases of Ibis are not.
+    `fp.count` also takes an Ibis table or expression: `fp.count(connection.table("people"), plan)`.
+    This is tested with DuckDB, SQLite, PostgreSQL and Spark, and not with the other databases of
+    Ibis.
 
     Args:
-        connection: A URL that `ibis.connect` takes. Each `${NAME}` in it is the environment
-            variable of this name, which is read when counting begins and shown nowhere.
-        name: The table, or "schema.table".
+        connection: A URL for `ibis.connect`. Each `${NAME}` in the URL is replaced with the
+            environment variable NAME when counting begins. The variable's value is never shown.
+        name: The name of the table, or "schema.table".
     """
 
     connection: str
@@ -95,44 +96,45 @@ class Source:
         source = fp.Source("s3://bucket/people/", person="id", where={"state": ["01", "02"]})
         tables = fp.count(source, plan)
 
-    A bare path is a source too: `fp.count("people/", plan)`.
+    A path alone also works as a source: `fp.count("people/", plan)`.
 
     Args:
-        path: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path or
-            a URL of a store (`s3://bucket/people/`). In a folder, all files that end in .parquet,
+        path: A file, a folder, a glob (`data/state=*/`), or a list of these; each a local path or a
+            URL of a store (`s3://bucket/people/`). In a folder, all files that end in .parquet,
             .parq, .arrow, .feather, .ipc, .arrows, .csv or .csv.gz are read, at any depth, except
-            below names that start with "_" or "."; all must be of one format. Folders named
-            `key=value` make `key` a column. CSV files have commas, and the names of the columns in
-            the first line. The domain sets the types of folder keys and CSV values: text that
-            spells no value of the attribute's type is outside the domain, and an empty value is
-            null (a quoted one is the empty string).
+            below names that start with "_" or "."; all these files must have the same format.
+            Folders named `key=value` make `key` a column. CSV files must use commas and have the
+            column names in the first line. In folder names and CSV files, values are text that is
+            read as the type of the attribute: text that cannot be read so is outside the domain. In
+            CSV files, an empty value is null, and a quoted empty value is the empty string.
 
             Or a `DeltaTable`, `IcebergTable` or `DatabaseTable`, or an Ibis table; a
             dask.dataframe, or delayed pandas, Polars or Arrow frames; an Arrow Dataset, Table or
-            RecordBatchReader; a pandas or Polars DataFrame, a Polars LazyFrame, a DuckDB
-            relation or any object with `__arrow_c_stream__`. Tables, readers, frames and
-            relations are streams that one process reads: they cannot be counted on a cluster.
-        where: {column: value, or values}: count only rows that hold one of the values in each of
-            these columns. Other rows do not use up a person's limit. The values of a column are
-            strings, integers, booleans or dates, all of one type, which decides how the column is
-            read. Null never matches. The columns may be attributes, folder keys (files in folders
-            with other values are not read) or neither.
-        weight: A column of integers, the number of people that each row stands for. Null and
-            numbers below 0 count as 0, and numbers above 2^40 as 2^40, because no value of a row
-            may cause an error. One more person adds 1 to one row, so rho is the same as for single
-            rows. Do not use a survey's sampling weights. It cannot be combined with `person`.
-        person: The column that identifies persons, or the columns that together identify them, such
-            as `["household", "line"]`. No more rows of each person are counted than the unit of
-            privacy allows; a keyed hash chooses which. Rows that lack the identifier, or a part of
-            it, are left out.
-        zone: The time zone, such as "Europe/Berlin", that decides the day of times with a zone. It
-            applies to text with an offset too, such as "2020-12-31T23:30Z". Without `zone`, such
-            text counts on the day that it shows, and columns of times with a zone are refused.
-        missing: {column: value}: for files without the column, the value of all of their rows;
-            None is null. Files that lack any other column are refused.
-        columns: {attribute: column}: for each attribute with another name in the data, its column.
-        storage_options: Options to reach the stores of URLs, such as credentials. They are
-            sent to the workers, and never appear in a repr, message or task name.
+            RecordBatchReader; a pandas or Polars DataFrame, a Polars LazyFrame, a DuckDB relation
+            or any object with `__arrow_c_stream__`. Arrow Tables and readers, frames of pandas and
+            Polars, and relations are streams that one process reads, so they cannot be counted on a
+            cluster. where: {column: value, or values}: count only rows that have one of the given
+            values in each of these columns. Rows that are filtered out do not count towards the
+            limit on the rows per person. The values of a column are strings, integers, booleans or
+            dates, all of one type, which decides how the column is read. Null never matches. The
+            columns need not be attributes. If a column is a folder key, files in folders with other
+            values are not read. weight: A column of integers, the number of people that each row
+            stands for. Null and numbers below 0 count as 0, and numbers above 2^40 count as 2^40,
+            because no value of a row may cause an error. One more person adds 1 to the weight of
+            one row, so rho is the same as if each person had a row. Do not use a survey's sampling
+            weights. `weight` and `person` cannot be combined. person: The column that identifies
+            persons, or the columns that together identify them, such as `["household", "line"]`. At
+            most as many rows of each person are counted as the unit of privacy allows; a keyed hash
+            chooses these rows. A row is left out if it has no value in one of these columns. zone:
+            The time zone, such as "Europe/Berlin", in which the day of a time with a time zone is
+            determined. It also applies to text with an offset, such as "2020-12-31T23:30Z". Without
+            `zone`, such text counts on the day that it shows, and columns of times with a time zone
+            are refused. missing: {column: value}: for each column that some files lack, the value
+            to use for all rows of these files; None is null. A file that lacks a column not listed
+            here is refused. columns: {attribute: column}: for each attribute whose column in the
+            data has a different name, the name of this column. storage_options: Options for access
+            to the object stores of URLs, such as credentials. They are sent to the workers, and
+            never appear in a repr, message or task name.
 
     Raises:
         InputError: The path is invalid, or `weight` is given with `person`.
@@ -151,10 +153,14 @@ class Source:
 
     def __post_init__(self) -> None:
         if isinstance(self.path, Source):
-            raise InputError("the path is already a Source. Use dataclasses.replace to change it.")
+            raise InputError(
+                "the path is already an fp.Source. Use this Source as it is, or change it with "
+                "dataclasses.replace."
+            )
         if isinstance(self.path, Tables):
             raise InputError(
-                "the path is a Tables object, which is already counted. Name the files instead."
+                "the path is an fp.Tables object, whose rows are already counted. Name the files "
+                "of rows instead."
             )
         object.__setattr__(self, "person", _read_person(self.person))
         if self.zone is not None and not _is_zone(self.zone):
@@ -171,7 +177,8 @@ class Source:
         for name, column in (self.columns or {}).items():
             if not isinstance(column, str) or not column:
                 raise DomainError(
-                    f"columns maps {name!r} to {column!r}, which is not the name of a column"
+                    f"the setting 'columns' must map the attribute {name!r} to the name of a "
+                    f"column, not to {column!r}"
                 )
             if column in list_person_columns(self):
                 raise DomainError(
@@ -234,7 +241,7 @@ def _read_person(person: Any) -> str | tuple[str, ...] | None:
             '["household", "line"]'
         )
     if len(set(columns)) < len(columns):
-        raise DomainError(f"person = {person!r} names a column twice. Name each once.")
+        raise DomainError(f"person = {person!r} names a column twice. Name each column once.")
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
@@ -262,7 +269,7 @@ def _is_zone(name: object) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class Preview:
-    """What a count would read and need, from `fitplug.preview`.
+    """What a count would read and how much memory it would need, from `fitplug.preview`.
 
         fp.preview("people/", plan).tasks
 
@@ -270,17 +277,17 @@ class Preview:
         files: The number of files to read.
         format: The format of the files.
         rows: The exact number of rows in all files, which is CONFIDENTIAL. None if the files do not
-            state it (CSV, Arrow streams).
+            record the number (CSV, Arrow streams).
         tasks: The number of partitions of the rows, each counted by one task.
         threads: The number of threads that will run the tasks.
-        cells: The number of cells of all joint tables that the count fills.
+        cells: The total number of cells in the tables that the count fills.
         memory: Approximately the largest memory of one process, in bytes.
-        left_out: How many more files lie in folders whose rows do not pass the filters.
-        rows_are: A sentence that says how rows are counted.
+        left_out: The number of files that are not read, because the filters exclude their folders.
+        rows_are: A sentence that describes how rows are counted.
         without_checksums: How many Parquet files have pages without checksums; up to 100 files
             are inspected. Damage in such pages may go unnoticed.
-        counts: The columns whose names and types suggest that they hold the number of people that
-            a row stands for; empty if rows are weighted.
+        counts: The columns that may be weights: their names and types suggest that they hold the
+            number of people that a row stands for. Empty if `weight` is given.
     """
 
     files: int

@@ -29,29 +29,31 @@ from fitplug.workload import AddRemove
 
 
 class Tables(Mapping[AttributeSet, Counts]):
-    """Exact marginal tables of one histogram. They are confidential.
+    """Exact marginal tables of one histogram. These counts are confidential.
 
         tables = fp.Tables(domain, {("sex", "age"): counts})
         tables["age", "sex"]
 
-    A table may be read under any order of its names. The key () is the table of the total, of
-    shape ().
+    To read a table, name its attributes in any order; the axes follow this order. `tables[()]` is
+    the total, of shape ().
 
     Args:
         domain: The domain of the counts.
-        tables: Integer arrays, each under the names of the attributes that are its axes. A table
-            with measures counts shares of rows. Each row has as many shares as the product of the
-            measures' `shares`.
-        unit: The unit of privacy that the count enforced by limiting the rows per person.
-            `distinct` refers to cells over all attributes of these tables, and `once_per` to all
-            cells of its attribute, including `other`. None if the count included all rows.
-        person: The column, or columns, that identified persons, if any did.
-        rows: How rows were weighted or filtered, in words. Public.
-        outside: The numbers of rows left out of the tables, which plans with coverage need; None if
-            they were not counted. Confidential.
-        copy: Whether to copy the arrays. False saves time and memory if they will not be changed.
-        nonce: For tables that are read back from a file: their nonce, so that they keep their seal.
-            New tables draw a new nonce.
+        tables: A mapping from names of attributes, which are the axes of a table, to an integer
+            array. A table with measures counts shares of rows. The number of shares of each row is
+            the product of the `shares` of these measures.
+        unit: The unit of privacy whose limit on the rows per person the count enforced. `distinct`
+            refers to cells over all attributes of these tables, and `once_per` to all cells of its
+            attribute, including `other`. None if the count had no limit.
+        person: The column, or columns, that identified persons; None if the rows per person were
+            not limited.
+        rows: A public text that describes how rows were weighted or filtered.
+        outside: The confidential numbers of rows that were left out of the tables, which plans with
+            `coverage=True` need; None if these rows were not counted.
+        copy: Whether to copy the arrays. False saves time and memory, but you must not change the
+            arrays afterwards.
+        nonce: For tables that are read back from a file: their stored `nonce`, so that they keep
+            their `seal`. New tables draw a new nonce.
 
     Raises:
         TablesError: A table is given twice, or has the wrong shape, an unknown attribute, more than
@@ -123,24 +125,26 @@ class Tables(Mapping[AttributeSet, Counts]):
                     f"{suggest_nearest(name, self.domain.names)}"
                 )
         if len(set(names)) != len(names):
-            raise TablesError(f"table {names} names an attribute twice. Name each once.")
+            raise TablesError(f"table {names} names an attribute twice. Name each attribute once.")
         return self.domain.ordered(names)
 
     @property
     def nonce(self) -> bytes:
-        """The secret that hides the counts in `seal`. It is as confidential as the counts, because
-        anyone with the nonce can test guesses of the counts against the seal.
+        """The secret random bytes in `seal`.
+
+        They are as confidential as the counts, because anyone who has them can test guesses of the
+        counts against the seal.
         """
         return self._nonce
 
     @cached_property
     def seal(self) -> str:
-        """64 hexadecimal digits that only this count has: a commitment to the domain, the counts,
-        `unit`, `person` and `rows`.
+        """A digest of this count, in 64 hexadecimal digits.
 
-        Tables that were written and read back, copied or pickled keep the seal. A new count has
-        a different seal, even of the same rows. The seal may be published: it is SHA-256 over 32
-        random bytes that stay secret, so it reveals nothing about the counts.
+        The seal commits to the domain, the counts, `unit`, `person` and `rows`. Tables that were
+        written and read back, copied or pickled keep their seal. A new count has a different seal,
+        even if it counts the same rows. The seal may be published: it is SHA-256 over 32 random
+        bytes that stay secret, so it reveals nothing about the counts.
         """
         description = {
             "domain": list(self.domain.spec().items()),
@@ -167,24 +171,26 @@ class Tables(Mapping[AttributeSet, Counts]):
     ) -> Tables:
         """Count rows that are held in memory.
 
-        A row outside the domain on an attribute of any table is left out of all tables.
+        If a row has a value outside the domain in an attribute of any table, the row is left out of
+        all tables.
 
         Args:
             domain: The domain of the counts.
-            columns: The values (n,) of each attribute: a mapping, a Polars or pandas data frame,
-                or an Arrow table. Nulls, categories and nullable integers of these libraries are
-                understood. Other objects are refused and not shown, because they may be rows.
+            columns: The values (n,) of each attribute: a mapping, a Polars or pandas data frame, or
+                an Arrow table. Nulls, categories and nullable integers of these libraries are
+                supported. Other objects are refused. The error does not show the object, because it
+                may contain rows.
             tables: The attribute sets to count, for instance `plan.tables`.
-            weights: How many times each row counts, integers (n,) or the name of
-                their column, if rows are aggregates. Do not give sampling weights of a survey: each
-                of its rows is one person, who would then count many times.
+            weights: The number of times that each row counts, if a row stands for several people:
+                integers (n,), or the name of the column that has them. Do not give sampling weights
+                of a survey: each row of a survey is one person, who would then count many times.
             where: {column: value, or values}; the columns need not be attributes. Only rows with
                 one of the values in each of these columns are counted; null never matches.
 
         Raises:
             DataError: If a column is missing, or its values have the wrong type or length.
             DomainError: If the weights or filters are not valid, or an attribute is unknown.
-            TablesError: If the rows, or their weights, add up to more than 2**53.
+            TablesError: If the number of rows, or the sum of their weights, is more than 2**53.
 
         Example:
             >>> rows = {"sex": ["1", "2", "2"], "age": [0, 3, 9]}
@@ -214,20 +220,21 @@ class Tables(Mapping[AttributeSet, Counts]):
         weights: Counts | None = None,
         rows: str | None = None,
     ) -> Tables:
-        """Count rows whose cells are known.
+        """Count rows whose values were already converted to the numbers of their cells.
 
-        A row with the code -1 on an attribute of any table is left out of all tables.
+        If a row has the code -1 in an attribute of any table, the row is left out of all tables.
 
         Args:
             domain: The domain of the counts.
-            codes: The codes (rows,) on each attribute that the tables use, -1 for outside.
+            codes: For each attribute that the tables use, the number of each row's cell (rows,), or
+                -1 if the row's value is outside the domain.
             tables: The attribute sets to count.
             records: The number of rows.
-            weights: How many times each row counts (rows,), if not once.
-            rows: How rows were weighted and filtered, in words, as for `Tables`.
+            weights: The number of times that each row counts (rows,); None if each row counts once.
+            rows: A text that describes how rows were weighted and filtered, as for `Tables`.
 
         Raises:
-            TablesError: If the rows, or their weights, add up to more than 2**53.
+            TablesError: If the number of rows, or the sum of their weights, is more than 2**53.
 
         Example:
             >>> codes = {"sex": np.array([0, 1, 1])}
@@ -244,7 +251,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Checked before integers are added up, in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the weights of the rows add up to more than 2**53, and integers would "
+                "the weights of the rows add up to more than 2**53, so 64-bit integers would "
                 "overflow. Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}
@@ -271,13 +278,14 @@ class Tables(Mapping[AttributeSet, Counts]):
         return f"Tables({', '.join(map(repr, self._counts))}; counts confidential)"
 
     def marginal(self, names: Sequence[str]) -> Counts:
-        """Compute the table over some attributes from one that has all of them.
+        """Return the table over some attributes, or compute it from a table that has all of them.
 
         Args:
             names: The axes of the table, in this order.
 
         Returns:
-            The counts. If there is no such table, a larger one is summed over its other attributes.
+            The counts. If there is no table with exactly these attributes, a table with more
+            attributes is summed over the other attributes.
 
         Raises:
             TablesError: If no table has all these attributes.

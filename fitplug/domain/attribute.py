@@ -55,7 +55,7 @@ class Attribute(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        """The label of each cell, in the order of the cells; `other` is the last."""
         return (*map(str, self.values), *(() if self.other is None else (self.other,)))
 
     @property
@@ -70,8 +70,12 @@ class Attribute(ABC):
         """Raise DomainError unless `other` is None or a text that names no value."""
         if self.other is None:
             return
-        if type(self.other) is not str or self._codec.names_value(self.other):
-            raise DomainError(f"other = {self.other!r} must be a string that is not a value")
+        if type(self.other) is not str:
+            raise DomainError(
+                f"other = {self.other!r} must be a string: the name of the extra cell"
+            )
+        if self._codec.names_value(self.other):
+            raise DomainError(f"other = {self.other!r} is also a listed value. Use another name.")
 
     def __getstate__(self) -> dict[str, Any]:
         # Only the fields: values computed from them take more room, and are recomputed.
@@ -133,7 +137,7 @@ class Codec(ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The text that stands for each cell, in the order of the cells; `other` is the last."""
+        """The label of each cell, in the order of the cells; `other` is the last."""
         return self.attribute.labels
 
     @property

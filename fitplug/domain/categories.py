@@ -31,15 +31,15 @@ _BOOLEANS = {"True": True, "False": False}
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Categories(Attribute):
-    """Named values, with a cell for each of them in the order given.
+    """A list of values: each is a cell, and the cells keep the order of the list.
 
         fp.Categories(["1", "2", "9"], other="Other")
 
-    In `fp.Domain`, a plain list of values is short for categories without `other`.
+    In `fp.Domain`, a plain list of values means `fp.Categories` without `other`.
 
     Args:
-        values: The values, all str, all int or all bool, each once; a list or an array (n,).
-        other: Label of one more cell, the last, which takes every other value and null. Without
+        values: A list or an array (n,) of different values: all str, all int or all bool.
+        other: Label of an extra last cell for null and all values that are not listed. Without
             `other`, these are outside the domain.
 
     Raises:
@@ -257,24 +257,26 @@ def _check_values(values: Sequence[Category]) -> None:
             raise DomainError(f"category {value!r} is listed twice. List each value once.")
         if type(value) is int and abs(value) >= 2**62:
             raise DomainError(
-                f"category {value!r} does not fit 64 bits. Categories must be below 2**62 in size."
+                f"category {value!r} does not fit into 64 bits. Use integers whose absolute value "
+                "is below 2**62."
             )
         seen.add(value)
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class CodePrefix(Categories):
-    """The first characters of strings, with a cell for each different prefix.
+    """Strings that are grouped by their first characters, with a cell for each prefix.
 
         fp.CodePrefix(["01001", "01003", "02001"], 2)    # "01999" lies in the cell "01"
 
-    A value that is shorter than `length`, or has another prefix, is outside the domain.
+    Without `other`, a value that is shorter than `length`, or whose prefix is not among those of
+    `codes`, is outside the domain.
 
     Args:
         codes: A public list of strings: the prefixes, or longer codes that begin with them. The
             cells are in the order in which the prefixes first occur in the list.
         length: Number of characters of a prefix, at least 1.
-        other: Label of one more cell, the last, which takes every other value and null.
+        other: Label of an extra last cell for null and all other values.
 
     Raises:
         DomainError: If there is no code, or a code is not a string or shorter than `length`.
@@ -291,7 +293,10 @@ class CodePrefix(Categories):
             if not isinstance(code, str):
                 raise DomainError(f"code {code!r} must be a string")
             if len(code) < length:
-                raise DomainError(f"code {code!r} is shorter than the prefix length {length}")
+                raise DomainError(
+                    f"code {code!r} is shorter than the prefix length {length}. Use a smaller "
+                    "length, or remove the code."
+                )
         object.__setattr__(self, "length", length)
         super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)
 

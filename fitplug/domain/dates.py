@@ -66,26 +66,28 @@ class Dates(Attribute):
     Rows may hold dates, times without a zone (which count as their day), or text such as
     2020-12-31, 2020/12/31, 31.12.2020 or 2020-12-31T23:59:59. Text may also be the label of a cell,
     or 2020Q4 and 2020W53 for quarters and weeks. A text with an offset, such as
-    2020-12-31T23:59:59Z, counts as the date that it shows. All else is outside the domain: other
-    days, years before 1 or after 9999, and text of another form, such as 12/31/2020. Tables show
-    cells as ISO 8601 does: 2020-12-31, 2020-W53, 2020-12 or 2020; and quarters as SDMX does,
-    2020-Q4. The ends of a range are labels of cells, days (datetime.date) or years (integers). The
-    calendar is the proleptic Gregorian one; weeks are those of ISO 8601, which begin on Mondays.
+    2020-12-31T23:59:59Z, counts as the date that it shows. Everything else is outside the domain:
+    other days, years before 1 or after 9999, and text of another form, such as 12/31/2020. Tables
+    show cells as ISO 8601 does: 2020-12-31, 2020-W53, 2020-12 or 2020; and quarters as SDMX does,
+    2020-Q4. In a query, each end of a range is the label of a cell, a day (datetime.date) or a year
+    (an integer). The calendar is the proleptic Gregorian one; weeks are those of ISO 8601, which
+    begin on Mondays.
 
     Args:
-        first: The first day, as a date or as text, "2020-12-31". The day must begin a period. The
-            label of a period, such as "2020-12" by month, stands for the period's first day.
-        last: The last day, included in the domain. The day must end a period. A label stands for
-            the period's last day.
-        by: The period of a cell: "day", "week", "month", "quarter" or "year".
-        other: Label of one more cell, the last, which takes null and all other values. No prefix
-            includes this cell, and a range only if it names the label.
+        first: The first day, as a date or as text, "2020-12-31". It must be the first day of a
+            period. The label of a period stands for its first day: "2020-12" with `by="month"` is
+            2020-12-01.
+        last: The last day, included in the domain. It must be the last day of a period. The label
+            of a period stands for its last day.
+        by: The period that each cell covers: "day", "week", "month", "quarter" or "year".
+        other: Label of an extra last cell for null and all other values. "prefix" counts leave this
+            cell out, and a range includes it only if the upper end of the range is this label.
         date_format: "m/d/y" if text such as 1/2/2020 or 1-2-2020 is January 2, as in the
             United States; "d/m/y" if it is February 1; None if such text is outside the domain.
 
     Raises:
-        DomainError: If a day or the format is not valid, the last day is before the first, `first`
-            or `last` lies within a period, or `other` names a period.
+        DomainError: If an argument is not valid, `last` is before `first`, `first` does not begin a
+            period, `last` does not end a period, or `other` is also the label of a period.
     """
 
     first: datetime.date

@@ -24,28 +24,29 @@ _KINDS_GROUP = "fitplug.attributes"
 
 @dataclass(frozen=True, init=False, repr=False)
 class Domain:
-    """Named attributes in a fixed order. The cells of a domain are all combinations of the
-    attributes' cells, in C order.
+    """Named attributes in a fixed order.
+
+    The cells of a domain are all combinations of the attributes' cells. In their order, the cell of
+    the last attribute changes fastest.
 
         fp.Domain({"sex": ["1", "2"], "age": fp.Integers(0, 115)})
 
-    A domain is public: list the values that may occur, and never look them up in the rows.
-    A row is not counted in any table if it has a value outside the domain in an attribute that the
-    workload uses.
+    A domain is public: list the values that may occur, and never look them up in the rows. If a row
+    has a value outside the domain in an attribute that the workload uses, no table counts the row.
 
     Args:
-        attributes: An attribute for each name. A list of values stands for categories.
-        value_labels: Labels for people to read, by attribute and by value as text, such as
-            `{"sex": {"1": "Male", "2": "Female"}}`. The values may be nodes of any level of a tree.
-            Tables get a column of labels. The noise and its cost do not depend on labels, and
-            domains that differ only in labels are equal.
+        attributes: The attributes by name. A plain list of values means `fp.Categories(values)`.
+        value_labels: Readable labels of values, such as `{"sex": {"1": "Male", "2": "Female"}}`.
+            The values are written as text; those of a tree may be nodes of any level. Tables get a
+            column of labels. The noise and its cost do not depend on labels, and domains that
+            differ only in labels are equal.
 
     Raises:
         DomainError: If there is no attribute, an attribute is invalid, or a label is for an unknown
             value.
 
     Attributes:
-        attributes: Pairs of a name and its attribute, in order.
+        attributes: The pairs (name, attribute), in order.
         value_labels: The labels of each attribute that has labels.
     """
 
@@ -88,19 +89,23 @@ class Domain:
         column = name_label_column(name)
         if column in self:
             raise DomainError(
-                f"attribute {column!r} has the name of the label column of {name!r}. Rename the "
-                "attribute."
+                f"attribute {column!r} has the same name as the column for the labels of "
+                f"{name!r}. Rename the attribute."
             )
         unknown = set(self.value_labels[name])
         for kind in get_codec(self[name]).levels or ("identity",):
             unknown -= self._list_labelled_values(name, kind)
         if unknown:
             raise DomainError(
-                f"attribute {name!r}: {min(map(repr, unknown))} has a label but is not a value"
+                f"attribute {name!r}: {min(map(repr, unknown))} has a label, but it is not one of "
+                "the attribute's values. Remove the label."
             )
         for label in self.value_labels[name].values():
             if not isinstance(label, str) or not label.strip():
-                raise DomainError(f"attribute {name!r}: a label must be a text that is not empty")
+                raise DomainError(
+                    f"attribute {name!r}: each label must be a string with at least one visible "
+                    "character"
+                )
 
     def _list_labelled_values(self, name: str, kind: str) -> set[str]:
         attribute = get_codec(self[name])
@@ -174,7 +179,7 @@ class Domain:
         return tuple(sorted(set(names), key=self._index.__getitem__))
 
     def spec(self) -> dict[str, Any]:
-        """Describe the domain as the [domain] table of a spec file does; `from_spec` reads it.
+        """Return the domain in the form of a spec file's [domain] table, for `from_spec`.
 
         Example:
             >>> domain.spec()
@@ -188,12 +193,12 @@ class Domain:
         spec: Mapping[str, Any],
         value_labels: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Domain:
-        """Make the domain that the [domain] table of a spec file describes.
+        """Make a domain from the [domain] table of a spec file.
 
         Args:
-            spec: The description of each attribute, or the attribute itself, by name. Categories
-                may be a table of values and their labels.
-            value_labels: Further labels of values; see `Domain`.
+            spec: For each name, an attribute or its description in the table. Categories may be
+                given as a mapping from values to labels.
+            value_labels: More labels of values; see `Domain`.
 
         Raises:
             DomainError: If an entry does not describe an attribute.

@@ -53,28 +53,30 @@ _MOST_SUGGESTED = 20_000
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Hierarchy(Categories):
-    """The leaves of a tree, with a cell for each of them. A query may ask for any level by name.
+    """A tree of values, such as regions and their cities. Each leaf is a cell.
 
         fp.Hierarchy({"state": 2, "county": 5}, ["01001", "01003", "02001"])
         fp.Hierarchy(["region", "city"], [["north", "Ulm"], ["south", "Rom"]])
 
-    A node is the path of labels that leads to it, so labels may repeat under different parents.
-    Nodes may have any number of children. A leaf that skips levels repeats its label on the skipped
-    levels. The cells follow the order of `leaves`, but the leaves of each node are moved together,
-    to the place of the node's first leaf.
+    A query may ask for any level by name. A node is identified by its path, the labels from the
+    coarsest level down to the node, so labels may repeat under different parents. Nodes may have
+    any number of children. A leaf that skips levels repeats its label on the skipped levels. The
+    cells are in the order of `leaves`, except that all leaves of a node directly follow the node's
+    first leaf.
 
     Args:
-        levels: Names of the levels, the coarsest first. Or a mapping from the name of each level to
-            the length of its prefix, if every code starts with the code of its parent.
+        levels: Names of the levels, the coarsest first. If every code starts with its parent's
+            code, also a mapping from the name of each level to the number of characters in the
+            level's codes.
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
             (leaves, levels). The last label is the leaf's code, as it appears in the data; codes
-            must be unique. The labels of a level are all str or all int. If `levels` has lengths of
-            prefixes, only the codes, as a list or an array (leaves,).
-        other: Label of one more leaf, the last, which takes null and every other value. Each level
-            gets one more node of this name, with only this leaf.
+            must be unique. The labels of a level are all str or all int. If `levels` is a mapping,
+            only the codes of the leaves, as a list or an array (leaves,).
+        other: Label of an extra last leaf for null and all other values. Each level gets an extra
+            node with this label, which contains only this leaf.
 
     Raises:
-        DomainError: If the paths do not form a tree, or `other` names a node.
+        DomainError: If the paths do not form a tree, or `other` is also the label of a node.
 
     Attributes:
         levels: Names of the levels, the coarsest first.
@@ -101,10 +103,10 @@ class Hierarchy(Categories):
             fp.Hierarchy.from_columns({"region": ["north", "south"], "city": ["Ulm", "Rom"]})
 
         Args:
-            columns: A table with a column for each level, the coarsest first and the codes of the
-                leaves last. It is a pandas or Polars data frame, an Arrow table, or a mapping
-                from the names of the levels to lists, arrays or columns (leaves,).
-            other: Label of one more leaf; see `Hierarchy`.
+            columns: A table with a column for each level, from the coarsest level to the codes of
+                the leaves: a pandas or Polars data frame, an Arrow table, or a mapping from the
+                names of the levels to lists, arrays or columns (leaves,).
+            other: Label of an extra last leaf; see `Hierarchy`.
 
         Raises:
             DomainError: If the columns do not form a tree; see `Hierarchy`.
@@ -189,8 +191,8 @@ class Hierarchy(Categories):
             level: One of `levels`.
 
         Returns:
-            The label of each node or, if another node of the level has the same label, its path,
-            such as "01/001", shape (nodes,); `other` is the last.
+            The labels of the nodes, shape (nodes,); `other` is the last. A node whose label repeats
+            on the level is listed by its path, such as "01/001".
 
         Raises:
             DomainError: If there is no such level.
@@ -203,14 +205,14 @@ class Hierarchy(Categories):
 
     @classmethod
     def from_attribute(cls, attribute: Attribute, level: str) -> Hierarchy:
-        """Make a tree of an attribute, to which levels may then be added by `with_level`.
+        """Turn an attribute into a tree, so that `with_level` can add levels to it.
 
         Args:
             attribute: A hierarchy, which is returned unchanged, or categories.
-            level: The name of the level of the categories.
+            level: For categories, the name of the tree's only level.
 
         Raises:
-            DomainError: If the attribute is of another kind.
+            DomainError: If the attribute is neither a hierarchy nor categories.
 
         Example:
             >>> fp.Hierarchy.from_attribute(fp.Categories(["01", "02"]), "county").levels
@@ -224,17 +226,18 @@ class Hierarchy(Categories):
         return cls.from_columns({level: attribute._value_array}, attribute.other)
 
     def with_level(self, level: str, region_of: Mapping[Any, Category]) -> Hierarchy:
-        """Make a tree with one more level, whose nodes are regions.
+        """Make a tree with an additional level of regions.
 
-        Each region consists of complete nodes of every finer level, and lies within one node of
+        Each node of a finer level must lie within one region, and each region within one node of
         every coarser level. Cells are reordered so that the leaves of a region are adjacent.
 
         Args:
             level: The name of the new level.
-            region_of: The label of each leaf's region, by the leaf's code.
+            region_of: A mapping from each leaf's code to the label of the leaf's region.
 
         Raises:
-            DomainError: If a leaf has no region, or the regions do not nest with the levels.
+            DomainError: If a leaf has no region, or a region and a node of another level overlap
+                only in part.
 
         Example:
             >>> counties = fp.Hierarchy(["county"], [["01"], ["02"], ["03"]])
@@ -245,8 +248,8 @@ class Hierarchy(Categories):
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self._value_count} leaves have no {level}, for example "
-                f"{missing[0]!r}"
+                f"{len(missing)} of {self._value_count} leaves have no label on the level "
+                f"{level}, for example {missing[0]!r}. Give each leaf a label."
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
         # Leaves in the same node, or the same region, have equal numbers.
@@ -261,8 +264,9 @@ class Hierarchy(Categories):
                 labels = [*columns[:place], regions, *columns[place:]]
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)), self.other)
         raise DomainError(
-            f"the nodes of {level!r} do not nest with the levels {', '.join(self.levels)}: on "
-            f"every level, a node of {level!r} must consist of whole nodes or lie within one node"
+            f"the nodes of the level {level!r} do not nest with the levels "
+            f"{', '.join(self.levels)}. On every level, each node of {level!r} must either "
+            "consist of whole nodes or lie within one node."
         )
 
     def _number_nodes(self, place: int) -> IntArray:
@@ -379,7 +383,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
                 raise DomainError(f"'leaves' is missing. Write {cls.spec_form.example}")
             return Hierarchy(spec["levels"], spec["leaves"], spec.get("other"))
         if "leaves" in spec:
-            raise DomainError("a hierarchy takes leaves or nodes, not both")
+            raise DomainError("a hierarchy must have either 'leaves' or 'nodes', not both")
         names = read_level_names(spec["levels"])
         made = Hierarchy.__new__(Hierarchy)
         runs = unpack_tree(spec["nodes"], len(names))

@@ -37,7 +37,10 @@ def read_level_names(levels: Any) -> tuple[str, ...]:
         if not isinstance(name, str) or not name.strip():
             raise DomainError(f"level {name!r} must be a non-empty string")
         if name in _KINDS_OF_QUERIES:
-            raise DomainError(f"level {name!r} has the name of a kind of query. Rename the level.")
+            raise DomainError(
+                f"a level cannot be named {name!r}, because this is the name of a kind of query. "
+                "Rename the level."
+            )
         if name in names[:i]:
             raise DomainError(f"level {name!r} is named twice. Give each level a different name.")
     return names
@@ -179,7 +182,8 @@ def _make_array(level: str, labels: list[Any]) -> LabelArray:
     if kinds == {int} and max(map(abs, labels)) >= 2**62:
         large = next(label for label in labels if abs(label) >= 2**62)
         raise DomainError(
-            f"label {large!r} does not fit 64 bits. Labels must be below 2**62 in size."
+            f"label {large!r} does not fit into 64 bits. Use integers whose absolute value is "
+            "below 2**62, or strings."
         )
     return make_label_array(labels)
 

@@ -44,30 +44,31 @@ Bound: TypeAlias = int | float | datetime.date
 
 @dataclass(frozen=True, init=False)
 class Measure(Attribute):
-    """A bounded number in each row, such as an income, that queries can sum.
+    """A number in each row, such as an income, that is limited to a range and that queries can sum.
 
         fp.Measure(0, 200_000, unit=100)
 
-    Values below `low` count as `low`, and values above `high` as `high`. Then they are rounded to
-    `low` plus a whole number of units; halves are rounded up. Both rules are public. No margin of
-    error covers the effect of clamping and rounding.
+    Values below `low` count as `low`, and values above `high` as `high`. Values are then rounded to
+    `low` plus a multiple of `unit`; halves are rounded up. Both rules are public. Margins of error
+    do not include the effect of these limits and of rounding.
 
-    With "sum", a query asks for the sum of the values, in the measure's units. With "total", or
-    without naming the measure, it counts rows. If the bounds are dates, the values are days
-    since 1970-01-01, and `unit` is a number of days.
+    A query with "sum" asks for the sum of the values. A query with "total", or without the measure,
+    counts rows. If the bounds are dates, the values are days since 1970-01-01, and `unit` is a
+    number of days.
 
     Args:
         low: The least value: a number, or a date or its text, "2020-12-31".
-        high: The largest value, included in the domain.
-        unit: The step to which values are rounded; high - low is a multiple of `unit`. A number is
-            read as the decimal that Python shows for it.
-        other: Label of one more cell, for rows whose value is null or not a number. Such rows add
-            nothing to "sum" and one to "total"; "count" counts the rows that have a value. Without
-            `other`, these rows are outside the domain.
+        high: The largest value, in the same forms.
+        unit: The step of rounding; high - low must be a multiple of `unit`. A float is read as the
+            decimal that Python prints.
+        other: Label of an extra cell for rows whose value is null or not a number. Such a row adds
+            0 to "sum" and 1 to "total"; "count" counts only rows that have a value. Without
+            `other`, such rows are outside the domain.
 
     Raises:
-        DomainError: `low` is not below `high`, a bound is neither a date nor a finite number below
-            2**53 in size, or the bounds are not a whole number of units apart, at most 2**25.
+        DomainError: `low` is not below `high`, a bound is neither a date nor a finite number with
+            absolute value below 2**53, or `high` - `low` is not a multiple of `unit` or exceeds
+            2**25 times `unit`.
     """
 
     low: Bound
@@ -94,8 +95,8 @@ class Measure(Attribute):
         shares = (last - first) / _read_exactly(unit)
         if shares.denominator != 1 or shares > MOST_SHARES:
             raise DomainError(
-                f"the bounds {low} and {high} must be a whole number of units apart (unit {unit}), "
-                f"at most {MOST_SHARES:,}. Move a bound or choose another unit."
+                f"the distance between the bounds {low} and {high} must be a whole number of "
+                f"units (unit {unit}), at most {MOST_SHARES:,} units. Change a bound or the unit."
             )
 
     @property
@@ -294,7 +295,8 @@ def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
     for end in (low, high):
         if type(end) not in (int, float) or not math.isfinite(end) or abs(end) >= MOST_NUMBER:
             raise DomainError(
-                f"the measure's bound {end!r} must be a finite number below 2**53 in size"
+                f"the measure's bound {end!r} must be a finite number whose absolute value is "
+                "below 2**53"
             )
     return low, high
 

@@ -21,7 +21,7 @@ from fitplug.errors import DataError, DomainError
 
 @dataclass(frozen=True)
 class Integers(Attribute):
-    """The integers low..high, with a cell for each of them. Other integers are outside the domain.
+    """The integers from `low` to `high`. Each integer is a cell.
 
         fp.Integers(0, 115)
         fp.Integers(0, 115, other="missing")
@@ -29,13 +29,13 @@ class Integers(Attribute):
     Args:
         low: The smallest integer of the domain.
         high: The largest integer of the domain; it is included.
-        other: Label of one more cell, the last, which takes null and all other values. Without
-            `other`, these are outside the domain. Prefixes and ranges leave this cell out, unless a
-            range names it.
+        other: Label of an extra last cell for null and all other values, which are outside the
+            domain without `other`. "prefix" counts leave this cell out, and a range includes it
+            only if the upper end of the range is this label.
 
     Raises:
         DomainError: If the range is empty, an end is not an integer with absolute value below
-            2**62, or `other` names a value.
+            2**62, or `other` is also the text of a value.
     """
 
     low: int
@@ -46,8 +46,8 @@ class Integers(Attribute):
         for end in (self.low, self.high):
             if type(end) is not int or abs(end) >= 2**62:
                 raise DomainError(
-                    "the ends of an integer range must be integers below 2**62 in size, not "
-                    f"{end!r}"
+                    "the ends of an integer range must be integers whose absolute value is below "
+                    f"2**62, not {end!r}"
                 )
         if self.high < self.low:
             raise DomainError(
@@ -155,21 +155,22 @@ class IntegersCodec(Codec, kind=Integers):
 
 @dataclass(frozen=True, init=False)
 class Bins(Attribute):
-    """Intervals of numbers, each with a cell: from one edge to just below the next.
+    """Intervals of numbers. Each is a cell, and includes its lower but not its upper edge.
 
-    Numbers below the first edge, numbers from the last edge on and NaN are outside the domain.
-    Ranges and comparisons name edges: the range (0, 10_000) has all bins between these two edges.
+    Numbers below the first edge, numbers from the last edge on and NaN are outside the domain. In
+    queries, write edges in ranges and comparisons: the range (0, 10_000) counts all bins between
+    these two edges.
 
         fp.Bins([0, 10_000, 50_000, 1_000_000])
 
     Args:
         edges: At least two finite numbers with absolute value below 2**53, in increasing order.
-        other: Label of one more cell, the last, which takes null, NaN and all other numbers. A
-            range leaves this cell out unless it names the label.
+        other: Label of an extra last cell for null, NaN and all other numbers. A range includes
+            this cell only if the upper end of the range is this label.
 
     Raises:
-        DomainError: If the edges are not such numbers or do not increase, or `other` names an edge
-            or a cell.
+        DomainError: If the edges are not finite numbers in increasing order, or `other` is also the
+            text of an edge or of an interval.
     """
 
     edges: tuple[float, ...]
@@ -180,7 +181,9 @@ class Bins(Attribute):
             raise DomainError(f"bins must be a list of edges, not {edges!r}")
         for edge in edges:
             if type(edge) not in (int, float) or not math.isfinite(edge) or abs(edge) >= 2**53:
-                raise DomainError(f"bin edge {edge!r} must be a finite number below 2**53 in size")
+                raise DomainError(
+                    f"bin edge {edge!r} must be a finite number whose absolute value is below 2**53"
+                )
         if len(edges) < 2:
             raise DomainError("bins need at least two edges")
         for low, high in itertools.pairwise(edges):

@@ -70,7 +70,7 @@ class Texts:
         """
         first, last = int(offsets[0]), int(offsets[-1])
         if first < 0 or last > len(content) or (np.diff(offsets) < 0).any():
-            raise ValueError("the offsets must increase and lie within the bytes")
+            raise ValueError("the stored lengths of texts do not fit the stored texts")
         buffer = np.zeros(last - first + _WORD, dtype=np.uint8)
         buffer[: last - first] = content[first:last]
         return cls(buffer, np.asarray(offsets - first, dtype=np.int64))

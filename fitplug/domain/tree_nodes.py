@@ -185,7 +185,9 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
             first = _find_first(description, len(level_labels), leaves)
         at = np.searchsorted(first, begins)
         if (at == len(first)).any() or (first[at] != begins).any():
-            raise DomainError("each node must lie within one node of the level above")
+            raise DomainError(
+                "in the key 'nodes', each node must lie within one node of the level above"
+            )
         runs.append(LevelNodes(first, level_labels))
         begins = first
     return runs
@@ -195,9 +197,15 @@ def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IndexArray:
     """Find the first leaf of each node from the nodes' numbers of leaves."""
     counts = packed.get("leaves")
     if not isinstance(counts, list) or set(map(type, counts)) != {int} or min(counts) < 1:
-        raise DomainError("each node needs its number of leaves, an integer from 1")
+        raise DomainError(
+            "in the key 'nodes', 'leaves' must be a list with the number of leaves of each node, "
+            "at least 1"
+        )
     if len(counts) != nodes or sum(counts) != leaves:
-        raise DomainError("the nodes of a level must contain each leaf once")
+        raise DomainError(
+            "in the key 'nodes', the nodes of each level must together have all leaves, each of "
+            "them once"
+        )
     return np.cumsum([0, *counts[:-1]], dtype=np.intp)
 
 
@@ -216,5 +224,6 @@ def _unpack_labels(packed: Any) -> LabelArray:
         if integers and min(lengths) >= 0 and sum(lengths) == len(labels):
             return Texts.from_list([labels]).split(np.array(lengths, dtype=np.int64))
     raise DomainError(
-        "the labels of a level must be a list, or one text with the lengths of the labels"
+        "in the key 'nodes', 'labels' must be a list, or one text together with 'lengths', the "
+        "lengths of its labels"
     )

@@ -34,15 +34,16 @@ standard deviations of the two answers, that counts as rounding."""
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """A strategy of linear queries with Gaussian noise, for comparison with the optimum.
+    """Linear queries that get Gaussian noise, and from which all answers are estimated.
 
-    A strategy cannot be released. `from_matrix` and `from_covariance` make one.
+    A strategy is for comparison with the optimum (`fitplug.evaluate`) and cannot be released. Make
+    a strategy with `from_matrix` or `from_covariance`.
 
     Attributes:
-        matrix: A, shape (p, d). The mechanism publishes A x + z, where the entries of z are
-            independent and have equal variances, and estimates all queries from it by least
-            squares. `fitplug.evaluate` describes the d columns.
-        name: The name in summaries and plots.
+        matrix: A, shape (p, d). The mechanism publishes A x + z, where x has the counts of the
+            cells and the entries of z are independent and have equal variances. It estimates all
+            queries from A x + z by least squares. `fitplug.evaluate` describes the d columns.
+        name: The name of the strategy in summaries and plots.
 
     Example:
         >>> fp.Strategy.from_matrix(np.eye(8), name="cells")
@@ -54,18 +55,18 @@ class Strategy:
 
     @classmethod
     def from_matrix(cls, A: Any, *, name: str = "strategy") -> Strategy:
-        """Make a strategy whose answers get independent noise of one variance.
+        """Make a strategy whose answers get independent noise of equal variance.
 
-        If answers have different variances, divide each row by its standard deviation. A common
-        factor of all rows of A has no effect.
+        If answers have different variances, divide each row of A by the standard deviation of its
+        answer. Multiplying all rows by the same number has no effect.
 
         Args:
-            A: Shape (p, d): an array, or a SciPy sparse matrix or linear operator. It is held as
-                a dense array.
-            name: The name in summaries and plots.
+            A: Shape (p, d): an array, or a SciPy sparse matrix or linear operator, which becomes a
+                dense array.
+            name: The name of the strategy in summaries and plots.
 
         Raises:
-            WorkloadError: The matrix is malformed, too large, or zero.
+            WorkloadError: The matrix is invalid, too large, or zero.
         """
         matrix = read_matrix("A", A)
         largest = np.abs(matrix).max()
@@ -80,14 +81,14 @@ class Strategy:
         """Make a strategy from the covariance of its noise (the paper's Sigma).
 
         Args:
-            sigma: Shape (k, k), symmetric and positive definite, in squared rows.
+            sigma: Shape (k, k), symmetric and positive definite, in squared counts.
             basis: B, shape (k, d): the queries that this noise is added to. Without a basis, the
-                noise is added to the cells, and k = d. `Plan.sigma()` returns such a pair.
-            name: The name in summaries and plots.
+                noise is added to the cells, and k = d. `Plan.sigma()` returns this pair for a plan.
+            name: The name of the strategy in summaries and plots.
 
         Raises:
-            WorkloadError: A matrix is not well formed, or the covariance is not symmetric and
-                positive definite.
+            WorkloadError: A matrix is invalid, or the covariance is not symmetric and positive
+                definite.
 
         Example:
             >>> fp.Strategy.from_covariance(np.eye(8), name="cells")
@@ -102,8 +103,8 @@ class Strategy:
         B = np.eye(k) if basis is None else read_matrix("basis", basis)
         if len(B) != k:
             raise WorkloadError(
-                f"the basis has {len(B)} rows, but the noise has {k} answers. Give one row per "
-                "answer."
+                f"the matrix 'basis' has {len(B)} rows, but the noise has {k} answers. Give one "
+                "row per answer."
             )
         stds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         if (stds == 0).any():
@@ -120,7 +121,8 @@ class Strategy:
         except LinAlgError:
             raise WorkloadError(
                 "the covariance is not positive definite, so some combination of the answers has "
-                "no noise. Give a basis with fewer queries, or add noise to every combination."
+                "no noise. Give a matrix 'basis' with fewer rows, or add noise to every "
+                "combination."
             ) from None
         with guard_linear_algebra():
             whitened = solve_triangular(factor, B / stds[:, None], lower=True)
@@ -135,18 +137,19 @@ class Strategy:
 class Evaluation:
     """The cost of a strategy whose noise is scaled so that it just meets every target.
 
-    All numbers but the lower bounds are computed in floating point and not certified.
+    The lower bounds are certified. All other numbers are computed in floating point, without a
+    certificate.
 
     Attributes:
         strategy: The strategy.
-        plan: The plan with which the strategy is compared. It has the certified bound.
-        privacy_cost: Delta of the strategy.
-        variances: The variance of each query's least-squares answer; for each group an array of
-            the group's shape.
-        tightest_query: The group and the indices of the query whose target is met exactly. This
-            query fixes the scale of the noise.
-        costliest_neighbours: The cell in which a row costs the most, or the two cells between which
-            a replaced row costs the most.
+        plan: The plan that the strategy is compared with. The certified bound comes from this plan.
+        privacy_cost: Delta, the privacy cost of the strategy.
+        variances: For each group, an array of the group's shape: the variance of each query's
+            least-squares answer.
+        tightest_query: The query whose target is met exactly, so that it fixes the scale of the
+            noise: the name of the query's group and its indices there.
+        costliest_neighbours: The cell in which adding or removing a row costs the most; if rows are
+            replaced, the old and the new cell of the costliest replacement.
 
     Example:
         >>> cells = fp.Strategy.from_matrix(np.eye(8), name="cells")
@@ -189,9 +192,11 @@ class Evaluation:
 
     @property
     def ratio(self) -> float:
-        """The ratio of the strategy's standard deviations to the best possible ones, at equal rho.
+        """The strategy's Delta divided by the certified lower bound on Delta.
 
-        This is Delta divided by its certified lower bound. Its square is the same ratio for rho.
+        At equal rho, the strategy's standard deviations are this many times the best possible
+        standard deviations. The square of this number is the strategy's rho divided by the lower
+        bound on rho.
         """
         return self.privacy_cost / self.lower_bound
 
@@ -199,9 +204,10 @@ class Evaluation:
         """Describe the strategy compared with the optimum as a text table.
 
         Returns:
-            The text. For each group the table has the largest standard deviation of the strategy,
-            and the largest ratio of a standard deviation to its target. Its last column has the
-            largest standard deviation of the plan if its noise is scaled to the same privacy cost.
+            The text. For each group, the table shows the strategy's largest standard deviation and
+            its largest ratio of a standard deviation to the target. The last column shows the
+            plan's largest standard deviation after the plan's noise is scaled to the strategy's
+            privacy cost.
         """
         rows, cells = self.strategy.matrix.shape
         name, at = self.tightest_query
@@ -244,7 +250,8 @@ class Evaluation:
         """Draw the rho of one or several strategies, and the accuracy of each in each group.
 
         Args:
-            others: Evaluations of other strategies on the same workload with the same plan.
+            others: Evaluations of other strategies, for the same workload and compared with the
+                same plan.
 
         Returns:
             A matplotlib Figure. The left panel shows the rho of the certified bound and of each
@@ -253,7 +260,8 @@ class Evaluation:
 
         Raises:
             ImportError: matplotlib is not installed.
-            WorkloadError: An evaluation has another plan, or there are too many.
+            WorkloadError: An evaluation was made with another plan, or there are too many
+                evaluations.
         """
         shown = [self, *others]
         if any(evaluation.plan is not self.plan for evaluation in others):

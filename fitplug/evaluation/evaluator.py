@@ -34,33 +34,34 @@ def evaluate(
 ) -> Evaluation:
     """Compare a strategy with the certified optimum.
 
-    The strategy's noise is scaled so that every target is met, the tightest exactly. With the
-    strategy matrix A and the unit's differences v between neighbours, its privacy cost is then
+    The strategy's noise is scaled so that every target is met, and at least one target exactly. Let
+    A be the strategy matrix, w_j the rows of the workload matrix, c_j their target variances, and v
+    any difference between the cell counts of neighbouring data sets. The privacy cost of the
+    strategy is then
 
         Delta = max_v |A v| * max_j sqrt(w_j (A'A)^+ w_j' / c_j)
 
     (docs/theory/dual.md). No mechanism with Gaussian noise has a lower cost than
-    `Plan.lower_bound`. The variances and the cost of the strategy are computed in floating point,
-    with singular values of A; the bound is certified. Under `fp.ReplaceOne` the public totals are
-    known exactly.
+    `Plan.lower_bound`. The lower bound is certified. The variances and the cost of the strategy are
+    computed in floating point, from the singular values of A. Under `fp.ReplaceOne` the public
+    totals are used as exact numbers.
 
     Args:
         workload: The queries and their targets.
         strategy: A `Strategy`; or the covariance (d, d) of noise on the cells, as in
             `Strategy.from_covariance`. The d columns are the cells of `workload.attributes`, in C
-            order: the cells of the last attribute follow one another. `workload.matrix()` has the
-            same columns.
+            order (the cell of the last attribute changes fastest), as in `workload.matrix()`.
         unit: `fp.AddRemove(records=...)` or `fp.ReplaceOne(...)`.
-        plan: A plan for the same workload and unit, so that it is not designed again. If the plan
-            meets scaled targets, the strategy is evaluated at the scaled targets.
+        plan: A plan for the same workload and unit; by default it is designed. If the plan was
+            designed for a budget, the strategy is evaluated with the plan's scaled targets.
 
     Returns:
         The evaluation.
 
     Raises:
-        TypeError: The workload, the strategy or the plan has the wrong type.
-        WorkloadError: The strategy has different cells from the workload, does not answer a query,
-            is too large, or the unit is not supported.
+        TypeError: `workload`, `strategy` or `plan` has the wrong type.
+        WorkloadError: The strategy and the workload have different numbers of cells, the strategy
+            cannot answer one of the queries or is too large, or the unit is not supported.
         DesignError: No plan can be certified.
 
     Example:
@@ -89,8 +90,8 @@ def evaluate(
     tightest = int(ratios.argmax())
     if not sensitivity or not ratios[tightest]:
         raise WorkloadError(
-            "public totals answer all queries, so every strategy has cost zero. Leave public "
-            "totals out of the workload, or use AddRemove as the unit."
+            "public totals answer all queries, so every strategy has cost zero. Add queries that "
+            "public totals do not answer, or use AddRemove as the unit."
         )
     return Evaluation(
         strategy=strategy,
@@ -134,8 +135,8 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         name, at = _locate_query(workload, first)
         raise WorkloadError(
             f"the strategy cannot answer {int(unanswered.sum()):,} of {len(W):,} queries, for "
-            f"example query {list(at)} of group {name!r}, which is not a combination of the "
-            "strategy's rows. Add rows."
+            f"example query {list(at)} of group {name!r}, which is not a linear combination of "
+            "the strategy's rows. Add rows to the strategy."
         )
     return np.asarray(np.square(coordinates / singular[known]).sum(axis=1))
 
@@ -152,7 +153,7 @@ def _check_sizes(workload: Workload, strategy: Strategy) -> None:
     if largest > MAX_ENTRIES:
         raise WorkloadError(
             f"the matrices have up to {largest:,} coefficients; the limit is {MAX_ENTRIES:,}. Use "
-            "fewer cells, queries or rows."
+            "fewer cells, fewer queries, or a strategy with fewer rows."
         )
 
 

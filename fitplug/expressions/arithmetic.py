@@ -121,13 +121,13 @@ def add(left: Value, right: Value, token: Token) -> Value:
     for value, other in ((left, right), (right, left)):
         if isinstance(value, dict) and isinstance(other, float):
             raise WorkloadError(
-                f"cannot add a number to counts at character {token.column}. Multiply by it "
-                "instead."
+                f"cannot add a number to counts at character {token.column}. A number can only "
+                "multiply or divide counts."
             )
         if isinstance(value, dict) and isinstance(other, Quotient):
             raise WorkloadError(
-                f"cannot add a ratio to counts at character {token.column}. Estimate each "
-                "separately."
+                f"cannot add a ratio to counts at character {token.column}. Estimate the ratio "
+                "and the counts separately."
             )
         if isinstance(value, Quotient) and isinstance(other, float):
             # a / b + c = (a + c b) / b, whose interval is exact too.
@@ -153,8 +153,8 @@ def multiply(left: Value, right: Value, token: Token) -> Value:
             return scale(other, factor)
     if isinstance(left, dict) and isinstance(right, dict):
         raise WorkloadError(
-            f"cannot multiply counts by counts at character {token.column}. Estimate each "
-            "separately."
+            f"cannot multiply counts by counts at character {token.column}. Estimate the two "
+            "counts separately."
         )
     a, b = _make_formula(left), _make_formula(right)
     moved = [summand.move(len(a.sums)) for summand in b.summands]
@@ -174,15 +174,15 @@ def divide(left: Value, right: Value, token: Token) -> Value:
         return scale(left, check_finite(1 / right, token))
     if isinstance(left, float) and isinstance(right, dict):
         raise WorkloadError(
-            f"cannot divide a number by counts at character {token.column}. Divide counts by "
-            "counts."
+            f"cannot divide a number by counts at character {token.column}. Only counts can be "
+            "divided by counts."
         )
     if isinstance(left, dict) and isinstance(right, dict):
         return Quotient(left, right)
     below = _make_formula(right)
     if len(below.summands) > 1:
         raise WorkloadError(
-            f"cannot divide by a sum of ratios at character {token.column}. Estimate each "
+            f"cannot divide by a sum of ratios at character {token.column}. Estimate each ratio "
             "separately."
         )
     if below.summands[0].weight == 0.0:
@@ -222,7 +222,7 @@ def _check_size(formula: Formula[UnaddedTerms], token: Token) -> Formula[Unadded
     if len(formula.summands) > _MOST_SUMMANDS:
         raise WorkloadError(
             f"more than {_MOST_SUMMANDS:,} products of ratios at character {token.column}. "
-            "Estimate each separately."
+            "Estimate each product separately."
         )
     return formula
 

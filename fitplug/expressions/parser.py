@@ -145,7 +145,8 @@ def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
     read = Expressions(workload).read(text)
     if isinstance(read, Formula):
         raise WorkloadError(
-            f"expression {text!r} combines ratios. Give a sum of counts or one ratio."
+            f"expression {text!r} combines several ratios, which is not possible here. Give a sum "
+            "of counts, or one ratio."
         )
     if isinstance(read, Quotient):
         return Quotient(
@@ -230,8 +231,7 @@ class _Parser:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise WorkloadError(
-                f"parentheses are nested more than {_DEEPEST} levels deep. Write the expression "
-                "with fewer."
+                f"parentheses are nested more than {_DEEPEST} levels deep. Use fewer parentheses."
             )
         value = self._parse_sum()
         self._expect(")")

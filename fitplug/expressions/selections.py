@@ -159,21 +159,22 @@ def _find_coefficients(
     if factor.array is not None:
         if region is not None:
             raise WorkloadError(
-                f"its rows of {factor.attribute} come from a matrix and cannot be divided by "
-                f"region. Use a group that lists the values of {factor.attribute}."
+                f"the rows of {factor.attribute} in this query group come from a matrix and "
+                "cannot be divided by region. Use a group that lists the values of "
+                f"{factor.attribute}."
             )
         return _select_matrix_rows(lookup, clauses)
     chosen = _choose_cells(lookup, clauses, region)
     if not chosen:
-        raise WorkloadError(f"{_describe(factor, clauses, region)} selects nobody")
+        raise WorkloadError(f"{_describe(factor, clauses, region)} selects no rows")
     coefficients = _count_runs(lookup, chosen)
     if coefficients is None:
         labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"cannot count {_describe(factor, clauses, region)}: its rows of "
-            f"{factor.attribute} are {', '.join(labels)}{more}. Select whole rows."
-            f"{lookup.describe_left_out()}"
+            f"cannot count {_describe(factor, clauses, region)}: the rows of {factor.attribute} "
+            f"in this query group are {', '.join(labels)}{more}. Select whole "
+            f"rows.{lookup.describe_left_out()}"
         )
     return coefficients
 
@@ -242,8 +243,8 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     by = "number" if factor.names is None else "label"
     if not clauses:
         raise WorkloadError(
-            f"its {factor.rows} rows of {name} come from a matrix. Select some by {by}, for "
-            f"example {write_value(name)} = {write_value(labels[0])}."
+            f"the {factor.rows} rows of {name} in this query group come from a matrix. Select "
+            f"some of them by {by}, for example {write_value(name)} = {write_value(labels[0])}."
         )
     chosen = set(range(factor.rows))
     for clause in clauses:
@@ -259,8 +260,8 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     rows = np.array(sorted(chosen), dtype=np.int64)
     if factor.names is not None and (np.count_nonzero(factor.matrix()[rows], axis=0) > 1).any():
         raise WorkloadError(
-            f"{', '.join(map(str, clauses))}: these rows overlap and would count some people more "
-            "than once. Add the rows you mean with +."
+            f"{', '.join(map(str, clauses))}: these rows overlap, so their sum would count some "
+            "people more than once. To count them anyway, add the rows with +."
         )
     return SparseCoefficients(rows, np.ones(len(rows)))
 
@@ -373,8 +374,8 @@ class _RowLookup:
             raise WorkloadError(self._values.describe_unknown(value, self.factor.attribute))
         if len(intervals) > 1:
             raise WorkloadError(
-                f"{self.factor.attribute} = {value!r} is both a value and a row with other values. "
-                "Rename the row."
+                f"{self.factor.attribute} = {value!r} is ambiguous: it is a value, and also the "
+                "label of a row that lists other values. Rename the row."
             )
         first, last = intervals.pop()
         return first, last + 1

@@ -126,7 +126,7 @@ def analyse_structure(
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
         raise WorkloadError(
-            f"query {group.name!r} has {group.size} answers, over "
+            f"query {group.name!r} has {group.size} answers for combinations of "
             f"{', '.join(group.attributes)}. The limit is {MAX_ANSWERS}. Use fewer attributes "
             "together, or " + suggest_fewer_cells(workload.domain, group.attributes) + "."
         )
@@ -228,8 +228,8 @@ def _build_persons(
     if is_large and (name := _find_tree(workload, symmetric)):
         if unit.distinct:
             raise WorkloadError(
-                "fitplug cannot design hierarchies of this size for the unit of privacy "
-                f"{unit}. Leave distinct out, or use once_per instead."
+                f"fitplug cannot design hierarchies of this size for the unit of privacy {unit}. "
+                "Remove the setting 'distinct', or replace it with 'once_per'."
             )
         if unit.once_per in workload.attributes:
             tree = (name, *(() if name in varying else ("merged",)))

@@ -41,9 +41,9 @@ def check_work(matrices: MatrixStructure, part: float) -> MatrixStructure:
     ]
     raise WorkloadError(
         f"{name} has {domain[name].size:,} cells{(causes or [''])[0]}, so the design would take "
-        f"hours: {work:.1e} operations per iteration. The limit is {MOST_DENSE_WORK:.1e}. Ask only "
-        f"for prefixes, cells, totals and a few ranges of {name}, or only for levels of a "
-        f"Hierarchy; or use {suggest_fewer_cells(domain, names)}"
+        f"hours: {work:.1e} operations per iteration. The limit is {MOST_DENSE_WORK:.1e} "
+        f"operations. Limit the queries on {name} to prefixes, cells, totals and a few ranges, or "
+        f"to levels of a Hierarchy; or use {suggest_fewer_cells(domain, names)}"
     )
 
 

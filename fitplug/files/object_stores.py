@@ -192,6 +192,6 @@ def _find_credentials(profile: str | None) -> dict[str, Any]:
         return {}
     session = import_library("boto3").Session(profile_name=profile)
     if session.get_credentials() is None:
-        raise PermissionError("no AWS credentials")
+        raise PermissionError("no AWS credentials were found")
     provider = import_library("obstore.auth.boto3").Boto3CredentialProvider(session)
     return {"credential_provider": provider}

@@ -76,7 +76,7 @@ def decode_parquet(content: bytes, columns: Sequence[str] | None = None) -> Arro
         table = file.read(columns=columns, use_threads=False)
         rows, pairs = file.metadata.num_rows, file.metadata.metadata
     if table.num_rows != rows:
-        raise ValueError("the number of rows differs from the footer")
+        raise ValueError("the number of rows differs from the number in the file's metadata")
     return table.replace_schema_metadata(pairs or {})
 
 

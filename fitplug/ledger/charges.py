@@ -50,7 +50,7 @@ class ChargeRequest:
     Attributes:
         plan: The plan.
         rho: The cost for all records of a person in rho of zCDP, exact.
-        what: What the charge pays for.
+        what: A text that describes what the charge pays for.
         key: The name of the release. A request with the key of an earlier one is a retry of it.
         covered_by: An earlier charge to cover the release.
         again: Whether to draw a plan again that was released before, if there is no key.
@@ -171,9 +171,9 @@ def check_fits(
     if noise is None and budget.needs_gaussian:
         raise BudgetError(
             f"the ledger {file.path} has a budget in epsilon and delta for discrete Gaussian "
-            "noise, and this charge does not name its noise. Nothing was charged. If its noise is "
-            "discrete Gaussian, pass noise=; otherwise create a ledger in rho, or one with "
-            "any_noise=True, which allows about 10% less rho."
+            "noise, but the kind of noise of this charge is not known. Nothing was charged. If "
+            "the noise is discrete Gaussian, pass noise=...; otherwise create a ledger with a "
+            "budget in rho, or with any_noise=True, which allows about 10% less rho."
         )
     if noise is not None:
         call = "ledger.charge(rho, what=..., noise=fitplug.DiscreteNoise(noise_std, answers))"
@@ -186,11 +186,11 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"noise_std = {noise.noise_std:.6g} is over budget: the ledger {file.path}, whose "
-            "budget is in epsilon and delta, has only rho = "
-            f"{format_down(floor_written(left))} left for noise this small (after about a million "
-            "charges, this amount is lower, too). Nothing was charged. Use a ledger in rho, or "
-            "one with any_noise=True.",
+            f"noise_std = {noise.noise_std:.6g} is too small for the remaining budget: the ledger "
+            f"{file.path} has a budget in epsilon and delta, and only rho = "
+            f"{format_down(floor_written(left))} of it is left for noise this small. (After about "
+            "a million charges, less than this is left.) Nothing was charged. Use a ledger with "
+            "a budget in rho, or with any_noise=True.",
             requested=ceil_written(amount),
             remaining=floor_written(left),
         )
@@ -214,8 +214,8 @@ def check_covers(amount: Fraction, costs: CellCosts) -> None:
     """Raise BudgetError if an amount is less than the rho of the costs per cell."""
     if costs.rho > amount:
         raise BudgetError(
-            f"rho = {ceil_float(amount)!r} is less than {ceil_float(costs.rho)!r}, which follows "
-            "from the costs per cell. Charge what the release costs."
+            f"rho = {ceil_float(amount)!r} is less than {ceil_float(costs.rho)!r}, the rho that "
+            "the given costs per cell require. Charge at least this rho."
         )
 
 
@@ -225,7 +225,8 @@ def check_texts(what: str, *others: str | None) -> None:
         # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
         if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
             raise InputError(
-                "what, key and folder of a charge must be non-empty text of valid Unicode"
+                "the settings 'what', 'key' and 'folder' of a charge must be non-empty text of "
+                "valid Unicode"
             )
 
 
@@ -237,7 +238,7 @@ def check_key_is_new(file: LedgerFile, database: sqlite3.Connection, key: str | 
     time, digest = taken
     of_plan = f" for the plan {str(digest)[:12]}" if digest else ""
     raise file.make_error(
-        f"already has a charge under the key {key!r}, from {time}{of_plan}. Nothing was charged. "
+        f"already has a charge with the key {key!r}, from {time}{of_plan}. Nothing was charged. "
         "Use another key for another release."
     )
 
@@ -298,9 +299,9 @@ def count_changes(
     changes = unit.count_changes(ledger_unit)
     if changes is None:
         raise file.make_error(
-            f"is for the unit of privacy ({ledger_unit}), and this charge for ({unit}). Such "
-            "costs do not add up, so nothing was charged. Design the plan for the ledger's unit, "
-            "with the same attributes and cells, or use another ledger."
+            f"is for the unit of privacy ({ledger_unit}), but this charge is for ({unit}). The "
+            "costs for these two units cannot be added, so nothing was charged. Design the plan "
+            "for the ledger's unit, with the same attributes and cells, or use another ledger."
         )
     return changes
 

@@ -72,12 +72,13 @@ def check_is_covered(
     covered_by, domain, costs = request.covered_by, request.plan.domain, request.costs
     if covered_by is None:
         raise file.make_error(
-            "needs to know which charge covers this release. Give its number or key as covered_by."
+            "cannot tell which earlier charge covers this release. Give the number or key of "
+            "this charge as covered_by=...."
         )
     if costs is None:
         raise file.make_error(
-            f"cannot cover releases for the unit of privacy ({request.bound_unit}), because costs "
-            "per cell do not determine the cost of a person. Leave out covered_by."
+            f"cannot cover releases for the unit of privacy ({request.bound_unit}), because the "
+            "costs per cell do not determine the cost per person. Remove covered_by."
         )
     charge, earlier = read_charge_costs(file, database, entries, covered_by, domain)
     if costs.records != earlier[0].records:

@@ -154,14 +154,17 @@ class LedgerFile:
         if not budget.has_total_of(given):
             wanted = _describe_total(given) if rho is None else _write_number(rho)
             raise self.make_error(
-                f"has a budget of {_describe_total(budget)}, not {wanted}. Give that budget or "
-                "none. If the data are about other people, name another file."
+                f"has a budget of {_describe_total(budget)}, not {wanted}. Give the ledger's "
+                "budget, or leave the budget out. If the data are about other people, name "
+                "another ledger file."
             )
 
     def _check_version(self, database: sqlite3.Connection) -> None:
         """Raise LedgerError unless the file is a ledger of this schema version."""
         if database.execute("PRAGMA application_id").fetchone() != (rows.APPLICATION,):
-            raise self.make_error("is not a ledger. Name another file or restore it from a copy.")
+            raise self.make_error(
+                "is not a ledger. Name another file, or restore the ledger from a copy."
+            )
         if database.execute("PRAGMA user_version").fetchone() != (rows.SCHEMA_VERSION,):
             raise self.make_error(
                 "has another schema version. Use the version of fitplug that wrote it."
@@ -313,7 +316,8 @@ def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
     if unit is None:
         if domain is not None:
             raise BudgetError(
-                "domain defines the cells of unit, but unit is missing. Give both, or neither."
+                "the setting 'domain' defines the cells of the setting 'unit', but 'unit' is "
+                "missing. Give both settings, or neither."
             )
         return None
     return BoundUnit(unit) if domain is None else BoundUnit.bind(unit, domain)
@@ -330,8 +334,8 @@ def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
         completed = budget.complete_unit(unit)
         if completed.unit != unit.unit or unit.cells not in (None, completed.cells):
             raise file.make_error(
-                f"is for the unit of privacy ({completed}), not ({unit}). Give that unit or none, "
-                "or name another file."
+                f"is for the unit of privacy ({completed}), not ({unit}). Give the ledger's unit, "
+                "leave the unit out, or name another ledger file."
             )
         if completed != budget.bound_unit:
             rows.write_budget(database, replace(budget, bound_unit=completed))

@@ -48,27 +48,29 @@ class Ledger:
 
     Args:
         path: The file of the ledger.
-        rho: The total budget, stored exactly; a float is read as its shortest decimal. Required to
-            create a ledger. To open an existing one, leave it out or give the same budget.
-        epsilon: With `delta`, a budget in place of rho. It is converted to the largest rho that is
-            proven to satisfy (epsilon, delta)-differential privacy. By default the conversion uses
-            the exact curve of Gaussian noise, and every charge must then be for discrete Gaussian
-            noise.
+        rho: The total budget, stored exactly; a float is read as the decimal that Python prints.
+            Required to create a ledger. To open an existing ledger, leave `rho` out or give the
+            same budget.
+        epsilon: A budget in epsilon and `delta`, instead of in rho. It is converted to the largest
+            rho that is proven to satisfy (epsilon, delta)-differential privacy. By default the
+            conversion uses the exact privacy curve of Gaussian noise, so every charge must be for
+            discrete Gaussian noise.
         delta: The delta of `epsilon`.
-        unit: The unit of privacy of the budget. By default the first charge sets it. To open
-            an existing ledger, leave it out or give the same unit.
-        domain: The domain that defines the cells of the unit; `distinct` refers to all its
-            attributes. By default the first charge for such a unit sets it.
+        unit: The unit of privacy of the budget. By default the first charge sets this unit. To open
+            an existing ledger, leave `unit` out or give the same unit.
+        domain: The domain whose cells `distinct`, `once_per` or `within` of the unit refer to;
+            `distinct` refers to all its attributes. By default the first charge for such a unit
+            sets the domain.
         any_noise: With a budget in epsilon and delta, whether charges may be for any noise, such as
-            the noise of OpenDP's own measurements. This allows about 10% less rho.
+            the noise of OpenDP's own measurements. This lowers the budget in rho by about 10%.
         deferred: Whether a new ledger is created by its first charge instead of by this call.
 
     Raises:
-        BudgetError: The budget is out of range or given twice, or a domain comes without a unit.
+        BudgetError: The budget is out of range or given twice, or a domain is given without a unit.
         DomainError: The domain does not have an attribute that the unit names.
-        LedgerError: There is neither a ledger nor a budget, the ledger has another budget or unit,
-            or the file cannot be used. Properties also raise it if the file is damaged or cannot
-            be read.
+        LedgerError: The ledger does not exist and no budget is given, the ledger has another budget
+            or unit, or the file cannot be used. The properties of a ledger raise this error, too,
+            if the file is damaged or cannot be read.
 
     Example:
         >>> budget = fp.Ledger(folder / "budget.db", rho=1.0)
@@ -111,7 +113,7 @@ class Ledger:
 
     @property
     def remaining(self) -> float:
-        """The remaining budget in rho of zCDP, rounded down: a charge of this much fits."""
+        """The remaining budget in rho of zCDP, rounded down. A charge of this amount fits."""
         return floor_written(self._read_budget().left)
 
     @property
@@ -125,10 +127,10 @@ class Ledger:
     def epsilon(self, delta: float) -> float:
         """Compute the epsilon of all charges together at a delta, rounded up.
 
-        If all noise is discrete Gaussian, as in every plan, epsilon lies on the exact Gaussian
-        curve. Otherwise it follows from rho alone (docs/theory/privacy.md, Theorems 2 and 6). The
-        number assumes that all charges were planned in advance. If later releases were chosen after
-        seeing earlier ones, only the total budget is proven.
+        If all noise is discrete Gaussian, as in every plan, epsilon comes from the exact privacy
+        curve of Gaussian noise. Otherwise epsilon follows from rho alone (docs/theory/privacy.md,
+        Theorems 2 and 6). This epsilon assumes that all charges were planned in advance. If later
+        releases were chosen after seeing earlier releases, only the total budget is proven.
 
         Raises:
             BudgetError: delta is not between 0 and 1.
@@ -141,13 +143,13 @@ class Ledger:
 
     @property
     def unit(self) -> Unit | None:
-        """The unit of privacy of all charges; None until a charge sets it."""
+        """The unit of privacy of all charges; None if it is not set yet."""
         bound = self.bound_unit
         return None if bound is None else bound.unit
 
     @property
     def bound_unit(self) -> BoundUnit | None:
-        """The unit of privacy, with its cells once a charge has set them."""
+        """The unit of privacy, with the cells that it refers to if they are set already."""
         return self._read_budget().bound_unit
 
     def entries(self) -> tuple[Entry, ...]:
@@ -163,10 +165,11 @@ class Ledger:
         return read_statement(self)[1]
 
     def stages(self) -> Mapping[int, Stage]:
-        """Verify the whole ledger and return the state of each release.
+        """Verify the whole ledger and return the stage that each release has reached.
 
         Returns:
-            The newest stage of each release, by the number of its charge. Other charges have none.
+            For each release, its newest stage, under the number of the release's charge. Charges
+            that are not for releases are not included.
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.
@@ -202,36 +205,38 @@ class Ledger:
         domain: Domain | None = None,
         noise: DiscreteNoise | None = None,
     ) -> Entry:
-        """Charge exactly rho of zCDP. Draw noise after this returns, and only then.
+        """Charge exactly rho of zCDP.
 
-        If the disk fails, the charge may be recorded although nothing was drawn. This is safe.
+        Draw noise only after this call has returned. If the disk fails, the charge may be recorded
+        although nothing was drawn; this is safe for privacy.
 
         Args:
-            rho: The charge. A float is read as its shortest decimal. Pass a bound computed by other
-                code as a Fraction (docs/reference/ledger.md).
-            what: What the charge pays for.
+            rho: The charge. A float is read as the decimal that Python prints. If other code
+                computed rho, pass it as a Fraction (docs/reference/ledger.md).
+            what: A text that describes what the charge pays for.
             key: A name for the charge. A second charge with the same key is refused.
             plan_digest: The digest of the plan that is released.
             folder: The folder or file of the release.
-            profile: The costs per cell, for later releases that this charge covers.
-            unit: The unit of privacy that rho refers to; by default, the ledger's. If one change in
-                the ledger's unit consists of m changes in this unit, m^2 rho is charged.
-            domain: The domain that defines the cells of the unit, if it has any. The release must
-                leave out rows outside this domain.
+            profile: The cost of the release in each cell, from which `charge_covered` finds what
+                later releases may cost.
+            unit: The unit of privacy for rho; by default, the ledger's unit. If one change in the
+                ledger's unit consists of m changes in this unit, m^2 * rho is charged.
+            domain: The domain that defines the cells of the unit, if the unit refers to cells. The
+                release must leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
                 Gaussian. A ledger in epsilon and delta requires it, unless it allows any noise. In
-                a ledger in rho, a single charge without `noise` makes `epsilon` larger.
+                a ledger in rho, a single charge without `noise` makes `epsilon()` larger.
 
         Returns:
-            The charge as it was entered.
+            The ledger's entry for the charge.
 
         Raises:
             OverBudget: The charge does not fit; nothing is charged.
             BudgetError: rho is not finite, not above 0, or less than the costs per cell.
-            InputError: A text is empty or broken Unicode.
+            InputError: `what` or another text is empty or not valid Unicode.
             DomainError: The domain does not have an attribute that the unit names.
-            LedgerError: The key was used before, the unit cannot be converted to the ledger's, its
-                cells are not known, or the file cannot be written.
+            LedgerError: The key was used before, the unit cannot be converted to the ledger's unit,
+                a domain is needed to know the cells of the unit, or the file cannot be written.
 
         Example:
             >>> entry = ledger.charge(0.01, what="pilot", key="pilot 2024")
@@ -273,21 +278,26 @@ class Ledger:
         unit: Unit | None = None,
         domain: Domain | None = None,
     ) -> Entry:
-        """Charge the cost of an OpenDP measurement. Invoke the measurement only after this returns.
+        """Charge the cost of an OpenDP measurement.
+
+        Invoke the measurement only after this call has returned.
 
         Args:
             measurement: A measurement whose output measure is zero-concentrated divergence.
-            d_in: The input distance that one person can cause, in the unit of the charge.
-            what: What the charge pays for.
+            d_in: The largest distance between the measurement's inputs for two data sets that are
+                neighbours in `unit`, for example the number of rows that one person adds.
+            what: A text that describes what the charge pays for.
             key: A name for the charge, as in `charge`.
-            unit: The unit of privacy that `d_in` is for, as in `charge`.
+            unit: The unit of privacy that defines the neighbours for `d_in`; by default, the
+                ledger's unit.
             domain: The domain that defines the cells of the unit, as in `charge`.
 
         Returns:
-            The charge as it was entered.
+            The ledger's entry for the charge.
 
         Raises:
-            InputError: The measurement has another output measure, or no cost at `d_in`.
+            InputError: The output measure is not zero-concentrated divergence, or the measurement
+                has no cost for `d_in`.
             OverBudget: As for `charge`.
             LedgerError: As for `charge`.
         """
@@ -303,25 +313,26 @@ class Ledger:
         key: str | None = None,
         folder: str | None = None,
     ) -> Entry:
-        """Enter the release of a plan that an earlier charge covers.
+        """Record the release of a plan at no further cost, because an earlier charge covers it.
 
-        Draw noise after this returns, and only then.
+        Draw noise only after this call has returned.
 
-        In every cell, the costs of the charged plan, of the releases it already covers and of this
-        plan must together stay within the charge. A plan designed with `unused_budget` as its cell
-        budgets satisfies this. The whole ledger is verified.
+        In every cell, three costs must together stay within the earlier charge: the charged plan's,
+        this plan's, and those of the releases that the charge already covers. A plan that is
+        designed with `cell_budgets=ledger.unused_budget(...)` satisfies this. The whole ledger is
+        verified.
 
         Args:
             plan: The plan to release.
-            covered_by: An earlier charge, by its key or number. It must be for a plan of the same
-                domain that counted the same rows: a person whose rows moved to other cells in
-                between would count in two cells.
-            what: What is released.
+            covered_by: An earlier charge, by its key or number. Its plan must have the same domain,
+                and its release must have counted the same rows: if a person's rows moved to other
+                cells in between, the person would cost something in both cells.
+            what: A text that describes what is released.
             key: A name for the charge, as in `charge`.
             folder: The folder or file of the release.
 
         Returns:
-            The charge as it was recorded, with rho = 0.
+            The ledger's entry for the release, with rho = 0.
 
         Raises:
             OverBudget: The charge does not cover the release; the message names the cell.
@@ -338,7 +349,7 @@ class Ledger:
         return charge_covered(self._file, request)
 
     def check_covered(self, plan: Plan, *, covered_by: ChargeReference) -> None:
-        """Check that a charge covers a release, without entering it.
+        """Check that an earlier charge covers a release, without recording the release.
 
         Args:
             plan: The plan to release.
@@ -353,18 +364,19 @@ class Ledger:
         check_covered(self._file, request)
 
     def unused_budget(self, covered_by: ChargeReference, domain: Domain) -> FloatArray:
-        """Compute the unused part of a charge in each cell.
+        """Compute how much of a charge is unused in each cell.
 
-        A design with these cell budgets, for the charge's unit of privacy, makes a plan that
-        `charge_covered` allows.
+        Pass the result to `fitplug.design` as `cell_budgets`, with the charge's unit of privacy, to
+        make a plan that `charge_covered` allows.
 
         Args:
             covered_by: The charge, by its key or number.
-            domain: The domain of its plan.
+            domain: The domain of the plan that was charged.
 
         Returns:
-            Squared privacy costs of one person in the unit of the charge, rounded down. The array
-            has an axis for each attribute of the domain, of size 1 where its cells do not differ.
+            The unused squared privacy cost (Delta^2, which is 2 rho) of each cell, in the unit of
+            the charge, rounded down. The array has an axis for each attribute of the domain. An
+            axis has length 1 if the cost is the same in all cells of the attribute.
 
         Raises:
             LedgerError: There is no such charge, or it is for a plan of another domain.

@@ -300,8 +300,9 @@ def make_budget(
         raise BudgetError(f"any_noise = {any_noise!r} must be True or False")
     if any_noise and epsilon is None:
         raise BudgetError(
-            "any_noise is for a new ledger with a budget in epsilon and delta. Leave it out: a "
-            "budget in rho covers any noise, and an existing ledger knows its noise."
+            "any_noise is only for a new ledger with a budget in epsilon and delta. Remove "
+            "any_noise: a budget in rho covers any noise, and an existing ledger has this "
+            "setting already."
         )
     if rho is not None:
         return Budget.create(check_amount(rho), unit=unit)

@@ -247,15 +247,16 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
         charge = request.charge
         if charge not in entries or charge.covered_by is not None:
             raise file.make_error(
-                f"does not have the original charge number {charge.id}. Open the ledger in which "
-                "the release was begun."
+                f"does not have the charge number {charge.id}, with which this release was begun. "
+                "Open the ledger that was charged for the release."
             )
         entry = next((entry for entry in entries if entry.key == request.key), None)
         if entry is not None:
             if (entry.covered_by, entry.plan_digest) != (charge.id, None) or entry.id not in stages:
                 raise KeyTaken(
                     file.make_sentence(
-                        f"already has the key {request.key!r} for something else. Use another key."
+                        f"already has a charge with the key {request.key!r} for another release. "
+                        "Use another key."
                     ),
                     number=entry.id,
                 )

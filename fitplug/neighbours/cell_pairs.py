@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.neighbours.persons import RecordSets
 from fitplug.numeric import (
     AnyArray,
@@ -234,9 +235,7 @@ class CellPairs:
         fits = fits and labels.shape == (len(cells), 2, self.free)
         fits = fits and 0 <= int(cells.min()) <= int(cells.max()) < len(self.regions)
         if not fits or np.diff(self.regions[cells], axis=1).any():
-            raise ValueError(
-                "a difference is not between two cells, or no row can move between these two cells"
-            )
+            raise ValueError(BAD_PROOF)
 
 
 def find_pairs(matrices: Sequence[FloatArray], regions: IntArray, free: int) -> CellPairs:

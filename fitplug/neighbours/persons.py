@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.numeric import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 
 _ODD = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
@@ -211,7 +212,7 @@ class RecordSets:
         fits = fits and -1 <= int(cells.min()) <= int(cells.max()) < len(person.periods)
         fits = fits and bool((labels >= 0).all()) and bool((labels < [*person.sizes]).all())
         if not fits or self.find_conflicts(person).any():
-            raise ValueError("the differences are not sets of rows that one person can have")
+            raise ValueError(BAD_PROOF)
 
     def find_conflicts(self, person: PersonRecords) -> BoolArray:
         """Find which sets have two records in one period, shape (v,)."""

@@ -67,8 +67,8 @@ class Coverage:
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
             raise BudgetError(
-                "this plan's integers are too small for coverage. Design it with a smaller "
-                "tolerance."
+                "this plan has no room for coverage, because its integers are too small. Design "
+                "it with a smaller tolerance."
             )
         return chosen
 
@@ -133,14 +133,17 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     """
     names = list_names_without_other(workload.domain, workload.attributes)
     if not names:
-        raise BudgetError("coverage is not needed: every row is in the tables. Leave it out.")
+        raise BudgetError(
+            "coverage is not needed, because no value can lie outside the domain. Remove the "
+            "setting 'coverage'."
+        )
     if not allows_any_rows(unit):
         why = "does not limit a person's rows outside the domain"
         if not isinstance(unit, AddRemove):
             why = "makes the number of rows in the tables public"
         raise BudgetError(
             f"coverage cannot be combined with the unit of privacy {unit!r}, which {why}. Design "
-            "for fp.AddRemove(records=k), or leave coverage out; rows with a value outside the "
-            f"domain of {list_names(names)} are then not counted."
+            "for fp.AddRemove(records=k), or remove the setting 'coverage'; then rows with a "
+            f"value outside the domain of {list_names(names)} are not counted."
         )
     return names

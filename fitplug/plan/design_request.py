@@ -117,8 +117,8 @@ class DesignRequest:
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
                 raise WorkloadError(
-                    f"{str(error).rstrip('.')}. Or leave out {' and '.join(needing)}: without it, "
-                    "this workload can be designed."
+                    f"{str(error).rstrip('.')}. Or remove {' and '.join(needing)}; then fitplug "
+                    "can design a plan for this workload."
                 ) from None
             raise
 
@@ -205,7 +205,8 @@ def check_request(
         raise InputError(f"coverage = {coverage!r} must be True or False")
     if progress is not None and not callable(progress):
         raise InputError(
-            f"progress = {progress!r} must be a function of the iterations and the gap"
+            f"progress = {progress!r} must be a function that takes the number of iterations and "
+            "the gap"
         )
     if solver not in SOLVERS:
         raise InputError(f"solver = {solver!r} is unknown. {suggest_nearest(solver, SOLVERS)}")
@@ -237,8 +238,8 @@ def check_request(
     )
     if request.unit_shapes_structure and (needing := request.list_arguments_for_optimum()):
         raise BudgetError(
-            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}. Leave it out, or "
-            "design for fp.AddRemove(records=k)."
+            f"{needing[0]} cannot be combined with the unit of privacy {unit!r}. Remove "
+            f"{needing[0]}, or design for fp.AddRemove(records=k)."
         )
     if periods is not None:
         _check_periods(periods, workload, unit)
@@ -246,8 +247,8 @@ def check_request(
         check_coverage(workload, unit)
         if periods is not None:
             raise BudgetError(
-                "coverage cannot be combined with periods: a row outside the domain may be in no "
-                "period. Leave one of them out."
+                "coverage cannot be combined with periods, because a row outside the domain may "
+                "be in no period. Remove the setting 'coverage' or the setting 'periods'."
             )
     return request
 
@@ -267,7 +268,7 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
     """
     if periods not in workload.attributes:
         raise InputError(
-            f"periods = {periods!r} must be an attribute that the queries use. "
+            f"periods = {periods!r} must be the name of an attribute that the queries use. "
             f"{suggest_nearest(str(periods), workload.attributes)}"
         )
     if list_measures(workload.domain, [periods]):
@@ -277,19 +278,19 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
         )
     if workload.domain[periods].size == 1:
         raise InputError(
-            f"periods = {periods!r} has only one cell, so there would be one period. Leave periods "
-            "out, or give the attribute a cell for each period."
+            f"periods = {periods!r} has only one cell, so there would be only one period. Remove "
+            "the setting 'periods', or give the attribute one cell per period."
         )
     if not list_names_without_other(workload.domain, (periods,)):
         raise InputError(
-            f"periods = {periods!r} has a cell for all other values, which is not a period. Leave "
-            "`other` out of the attribute."
+            f"periods = {periods!r} has a cell for all values that are not listed, which is not a "
+            "period. Remove the setting 'other' from the attribute."
         )
     if isinstance(unit, ReplaceOne):
         raise BudgetError(
-            f"periods cannot be combined with the unit of privacy {unit!r}, because its public "
-            "totals are known only after the last period. Design for fp.AddRemove(records=2), "
-            "which also protects a replaced row."
+            f"the setting 'periods' cannot be combined with the unit of privacy {unit!r}, because "
+            "the totals that it makes public are known only after the last period. Design for "
+            "fp.AddRemove(records=2), which also protects a replaced row."
         )
 
 

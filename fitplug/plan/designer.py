@@ -32,7 +32,10 @@ _WIDE_GAP = 0.005
 """The gap of rho above which a slower way to the optimum is tried, where there is one."""
 
 _ULPS = 64
-_OUT_OF_RANGE = "the targets and the budget exceed the range of floats. Rescale the queries."
+_OUT_OF_RANGE = (
+    "the targets or the budget are too large or too small for floating-point numbers. Rescale "
+    "the queries and their targets."
+)
 
 
 def design(
@@ -54,61 +57,64 @@ def design(
 ) -> Plan:
     """Find the mechanism of least privacy cost that meets every target (the paper's Problem 1).
 
-    With a budget, all targets are scaled by one factor, the least for which the mechanism costs no
-    more than the budget (Problem 2); see `Plan.scale`.
+    If a budget is given, all target variances are multiplied by one factor: the smallest with which
+    the cost stays within the budget (Problem 2). See `Plan.scale`.
 
-    `cell_budgets`, `total_error_weight` and `solver="sm2"` need the optimum over all cells that
-    queries distinguish; the first two may also be given for one large tree. A workload that is too
-    large for this can only be designed without these arguments; see "Large domains" in the
-    documentation of workloads.
+    `cell_budgets`, `total_error_weight` and `solver="sm2"` need an optimization over all cells that
+    queries distinguish, so they cannot be used if there are too many cells; see "Large domains" in
+    the documentation of workloads. `cell_budgets` and `total_error_weight` also work for one large
+    tree.
 
     Args:
         workload: The query groups and their targets.
-        unit: The unit of privacy: what one person's presence changes. All privacy figures of the
-            plan are for one person in this unit. `fp.AddRemove(records=k)` protects persons with up
-            to k rows each.
+        unit: The unit of privacy, which defines how the rows of one person may differ between two
+            neighbouring data sets. All privacy costs of the plan are for one person in this unit.
+            `fp.AddRemove(records=k)` protects people who have up to k rows each.
         periods: The attribute whose cells are periods of time, in their order, for a release that
-            is drawn period by period as data arrive (`fitplug.begin_series`). The plan costs the
-            same with and without `periods`, up to rounding. `periods` needs the optimum over
-            all cells that queries distinguish, and cannot be combined with `fp.ReplaceOne`.
-        rho: A budget in rho of zCDP, for one person in the unit; a float counts as the decimal
-            that Python prints. It cannot be combined with epsilon and delta.
-        epsilon: A budget in epsilon at `delta`, on the exact curve of `Plan.epsilon`.
-        delta: The delta for `epsilon`; give both or neither.
-        cell_budgets: The largest privacy cost squared that each cell may have, as an array that
-            broadcasts to the domain's shape. All targets are scaled by one factor, the least
-            that keeps the profile within these budgets, and within rho too, if it is given. With
-            the unused budget of another plan, both releases together cost no more than that plan.
-        total_error_weight: The weight lambda >= 0 in the paper's hybrid objective. At each privacy
-            cost, the design minimises the largest ratio of variance to target plus lambda times the
-            sum of all variances.
-        tolerance: The largest acceptable gap: the relative distance of rho to its certified lower
-            bound. If this gap is not reached within `max_iterations`, the best plan is returned
-            with its true gap; see `Plan.gap` and `Plan.status`.
-        solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop
-            further above the optimum. The certificate is checked the same way for both.
-        refine: Whether to also lower the costs of the other cells, in the paper's refined privacy
-            ordering, within `max_iterations` more iterations and about a minute of work. rho is
-            minimised either way. `Plan.tiers` states how near to its least cost each tier is.
-            Refinement has no effect with the solver "sm2", with a weight on the total error, in the
-            product family, for trees, or over more than 4,096 cells.
-        max_iterations: The limit on iterations per solve. Queries that share no cells are solved
-            separately.
-        coverage: Whether releases also estimate, for each attribute, how many rows have a value
-            outside the domain; see `fitplug.Release.coverage`. These estimates cost nothing more,
-            because a row is either in all tables or in none. `coverage` needs
+            is drawn period by period as data arrive (`fitplug.begin_series`). `periods` does not
+            change the cost of the plan, up to rounding. It cannot be used if there are too many
+            cells to optimize over (see above), or with `fp.ReplaceOne`.
+        rho: A budget in rho of zCDP, for one person in the unit; a float is read as the decimal
+            that Python prints. `rho` cannot be combined with `epsilon` and `delta`.
+        epsilon: A budget in epsilon and `delta`. The conversion uses the exact curve of Gaussian
+            noise, as `Plan.epsilon` does.
+        delta: The delta that belongs to `epsilon`.
+        cell_budgets: For each cell, the largest allowed squared privacy cost (Delta^2, which is 2
+            rho), as an array that broadcasts to the domain's shape. All target variances are
+            multiplied by one factor: the smallest with which the cost in every cell stays within
+            these budgets and, if a budget in rho is given, within it, too. If `cell_budgets` is the
+            unused budget of another plan, both releases together cost no more than the other plan.
+        total_error_weight: The weight lambda >= 0 in the paper's hybrid objective: at each privacy
+            cost, the design minimises the sum of the largest ratio of variance to target and lambda
+            times the total of all variances.
+        tolerance: The largest acceptable gap. The gap is the relative distance between rho and its
+            certified lower bound. If the tolerance is not reached within `max_iterations`, the best
+            plan so far is returned with its true gap; see `Plan.gap` and `Plan.status`.
+        solver: "dual", or "sm2" for the paper's own algorithm, which is slower and may stop further
+            above the least cost. The certificate is checked in the same way for both algorithms.
+        refine: Whether to also lower the cost in cells that cost less than rho, as in the paper's
+            refined privacy ordering. This takes up to `max_iterations` more iterations and about a
+            minute. rho is minimised with and without it. See `Plan.tiers`. `refine` has no effect
+            with the solver "sm2", with `total_error_weight`, in the product family, for trees, or
+            over more than 4,096 cells.
+        max_iterations: The largest number of iterations for each problem that is solved; queries
+            that share no cells are separate problems.
+        coverage: Whether releases also estimate, for each attribute, the number of rows with a
+            value outside the domain; see `fitplug.Release.coverage`. These estimates cost nothing
+            more, because a row is either in all tables or in none. `coverage` needs
             `fp.AddRemove(records=k)` and cannot be combined with `periods`.
-        progress: A function that is called with the number of iterations and the gap of rho so far.
-            If it returns True, `design` returns the best plan so far. Exceptions that the function
-            raises are not caught.
+        progress: A function that is called with the number of iterations and the gap so far. If the
+            function returns True, `design` stops and returns the best plan so far. If the function
+            raises an exception, so does `design`.
 
     Returns:
-        The plan, whose integer mechanism meets the targets.
+        A plan that meets the targets with a mechanism on integers.
 
     Raises:
-        TypeError: The workload has the wrong type.
+        TypeError: `workload` has the wrong type.
         InputError: Another argument has the wrong type.
-        WorkloadError: The workload is too large, or its rank cannot be decided.
+        WorkloadError: The workload is too large, or floating point cannot decide which of its
+            queries are linearly dependent.
         BudgetError: A budget, a weight, the tolerance or the iterations are out of range.
         DesignError: No plan can be certified.
 
@@ -198,7 +204,10 @@ def _design_structure(request: DesignRequest, structure: Structure) -> Plan:
     objective = objective.rescale(scale)
     bound = certify_bound(structure, objective, scale, duals)
     if not bound > 0:
-        raise DesignError("no lower bound could be certified. Use targets of more similar size.")
+        raise DesignError(
+            "fitplug could not prove a lower bound on the cost of this workload. Use targets of "
+            "more similar size."
+        )
     return Plan(
         workload=structure.workload,
         strategy=strategy,

@@ -27,9 +27,9 @@ from fitplug.plan.verification import describe_failure, verify
 
 @dataclass(frozen=True, eq=False)
 class Plan(PlanRecord):
-    """The noise that meets the targets, its cost, and a proof of how close it is to the least cost.
+    """Noise that meets the targets, its cost, and a proof of how close this cost is to the least.
 
-    `fitplug.design` makes a plan. A plan cannot be changed. Its fields are documented in
+    `fitplug.design` makes a plan. A plan cannot be changed. The fields of a plan are documented in
     `fitplug.plan.plan_record.PlanRecord`.
 
     Example:
@@ -40,20 +40,21 @@ class Plan(PlanRecord):
 
     @property
     def status(self) -> str:
-        """Whether the tolerance was reached, and what to do if not, as a sentence."""
+        """A sentence that states whether the tolerance was reached and, if not, what to do."""
         return describe_status(self)
 
     @property
     def certificate(self) -> str:
-        """What the lower bound proves, as a sentence."""
+        """A sentence that states what the lower bound proves."""
         return describe_certificate(self)
 
     @cached_property
     def causal_attributes(self) -> tuple[str, ...]:
         """The attributes along which the answers can be drawn period by period.
 
-        They follow from the plan's integers; `periods` of `fitplug.design` requests one. Attributes
-        with one cell are not included.
+        The plan's integer matrix determines these attributes. To make sure that an attribute is
+        among them, pass it to `fitplug.design` as `periods`. Attributes with one cell are not
+        included.
         """
         return find_causal_attributes(self)
 
@@ -61,11 +62,11 @@ class Plan(PlanRecord):
         """Compute the covariance of the noise as one dense matrix.
 
         Returns:
-            The covariance (k, k) of the noise on B x, in squared counts, and the integer basis
-            B (k, d) over the cells of the workload's attributes.
+            The covariance (k, k) of the noise on B x, in squared counts, and the integer matrix B
+            (k, d). The vector x has the counts of the d cells of the workload's attributes.
 
         Raises:
-            WorkloadError: The matrices are too large to hold.
+            WorkloadError: The matrices do not fit into memory.
 
         Example:
             >>> covariance, basis = plan.sigma()
@@ -80,7 +81,7 @@ class Plan(PlanRecord):
         Their costs add up to the plan's rho, up to rounding.
 
         Returns:
-            If all queries are by "identity" and "total", one entry for each set of attributes;
+            If all queries use only "identity" and "total", one entry for each set of attributes;
             otherwise one entry for all answers.
 
         Example:
@@ -114,10 +115,11 @@ class Plan(PlanRecord):
     def load(cls, path: str | PathLike[str]) -> Plan:
         """Read a plan from a file that `save` wrote.
 
-        Every claim is verified if this takes at most about a second. For larger plans only the
-        privacy cost is verified; `verify` checks the rest, and a release always verifies all
-        claims. The digest in the file identifies the plan and detects damage. It proves nothing,
-        because anyone who edits the file can compute it again.
+        Every claim of the plan is verified if this takes at most about a second. For larger plans
+        only the privacy cost is verified; `verify` checks the other claims, and a release always
+        verifies all claims. The digest in the file identifies the plan and detects damage. The
+        digest does not prove where the file comes from, because anyone who edits the file can
+        compute a new digest.
 
         Args:
             path: The file.
@@ -141,10 +143,10 @@ class Plan(PlanRecord):
     def verify(self) -> None:
         """Recompute cost, variances and the lower bound from the plan itself.
 
-        The verification uses the integer matrix, the workload and the dual weights, and no result
-        of the solver. It also answers the queries for invented counts without noise: these
-        estimates must equal the true answers. Plans with more than some four million cells or
-        answers skip this check.
+        The verification uses the plan's integer matrix, the workload, and the weights that prove
+        the lower bound. It uses no other result of the solver. It also answers the queries on
+        invented counts without noise, and compares these answers with the true answers. This last
+        check is skipped if there are more than about four million cells or answers.
 
         Raises:
             PlanError: A claim does not hold; the message names it.
@@ -165,8 +167,8 @@ class Plan(PlanRecord):
             delta: The delta at which epsilon is given.
 
         Returns:
-            The plan's cost, how close it is to the least cost, and the target and standard
-            deviation of each group.
+            A table with the plan's cost, how close this is to the least possible cost, and the
+            target and standard deviation of each group.
 
         Example:
             >>> print(plan.summary().splitlines()[0])
@@ -175,13 +177,13 @@ class Plan(PlanRecord):
         return summarise(self, delta)
 
     def group_rows(self) -> list[GroupRow]:
-        """List for each group its target and the standard deviations of its answers."""
+        """List the target of each group and the standard deviations of its answers."""
         return describe_groups(self)
 
     def plot(self) -> Figure:
         """Plot the targets, the accuracy and the price of each group.
 
-        Targets are multiplied by `scale`, a factor on variances, and shown as standard deviations.
+        Targets are shown as standard deviations, after their variances are multiplied by `scale`.
         The price is the group's share of rho; see `fitplug.plan.price_groups`. If there are many
         groups, only the most expensive are plotted.
 

@@ -144,7 +144,7 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
         with guard_linear_algebra():
             verify_on_reading(plan)
         if plan_digest(plan) != digest:
-            raise PlanError("it has unknown fields, or fitplug did not write it")
+            raise PlanError("its content is not as fitplug writes it")
     except PlanError as error:
         raise PlanError(f"{path}: {describe_failure(error)}") from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds
@@ -198,14 +198,14 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
     ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))
     given, stored = arrays["targets"], arrays["variances"]
     if not len(given) == len(stored) == ends[-1]:
-        raise PlanError("the targets are not numbers of the given shapes")
+        raise PlanError("the number of targets differs from the number of queries")
     numbers = given.tolist()
     for g, described in enumerate(header["groups"]):
         factors: dict[str, Any] = {}
         labels = described.get("labels", {})
         for f, (attribute, kind) in enumerate(described["factors"]):
             if attribute in factors:
-                raise PlanError(f"a query names the attribute {attribute!r} twice")
+                raise PlanError(f"a query uses the attribute {attribute!r} twice")
             factors[attribute] = kind
             if labels or kind in ("ranges", "matrix"):
                 array = arrays.get(f"group{g}.factor{f}")
@@ -221,14 +221,14 @@ def read_workload(header: Header, arrays: Arrays) -> Workload:
         groups.append(queries(factors, name=described["name"], **target))
     built = Workload(domain, groups).groups
     if stored.dtype != np.float64:
-        raise PlanError("the targets are not numbers")
+        raise PlanError("the stored target variances are not floating-point numbers")
     # Another version of SciPy may give another last digit of a quantile, so the stored variances
     # are used. A margin of error's variance is made 2^-49 smaller than its quantile requires, so a
     # variance larger by this much still meets the target.
     differs = ~np.isclose(stored, built.variances, rtol=1.5e-15, atol=0)
     if differs.any():
         name = built.names[bisect.bisect_right(ends, int(np.argmax(differs))) - 1]
-        raise PlanError(f"the target variances of {name!r} do not match its targets")
+        raise PlanError(f"the stored target variances of {name!r} differ from its targets")
     return make_bound_workload(domain, replace(built, variances=stored))
 
 
@@ -239,7 +239,7 @@ def _read_factor(name: str, attribute: Attribute, kind: str, array: Any, labels:
     """
     if labels is not None:
         if kind != "matrix":
-            raise PlanError(f"a query of {name!r} has labels but no matrix")
+            raise PlanError(f"a query on {name!r} has row labels, but its kind cannot have labels")
         try:
             return build_labelled_factor(name, attribute, array, labels)
         except WorkloadError as error:
@@ -267,7 +267,9 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
-        raise PlanError("the attributes listed as symmetric are not symmetric")
+        raise PlanError(
+            "the plan treats the cells of an attribute alike, although its queries do not"
+        )
     names_differences = "records.cells" in arrays
     if names_differences and isinstance(
         structure, (PairStructure, PersonStructure, PersonTreeStructure)

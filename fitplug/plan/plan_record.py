@@ -77,17 +77,18 @@ class PlanRecord:
 
     Attributes:
         workload: The queries and targets for which the plan was designed.
-        strategy: The integer strategy that runs.
-        objective: What the design minimised, if not the plain privacy cost.
+        strategy: The integer queries to which noise is added.
+        objective: What the design minimised: the privacy cost, or another quantity if
+            `cell_budgets` or `total_error_weight` were given.
         noise_std: sigma of the strategy's discrete Gaussian noise.
         scale: k of the paper's Problem 2; variances are at most scale * targets. It is 1.0 unless
             a budget or cell budgets were given.
-        lower_bound: A certified bound of Delta: no mechanism that meets scale * targets with
-            Gaussian noise has a lower privacy cost. `rho_lower_bound` is the same in rho. If the
-            plan has another objective, it is a bound on that objective.
-        proof: The dual weights that prove the bound, and how the design ended.
-        tolerance: The gap of rho that was asked for.
-        has_coverage: Whether releases have noisy numbers of the rows outside the domain.
+        lower_bound: A certified lower bound on Delta: no mechanism that meets scale * targets with
+            Gaussian noise has a lower privacy cost. `rho_lower_bound` is the same bound in rho. If
+            the design minimised another quantity, `lower_bound` is a lower bound on that quantity.
+        proof: The weights that prove the lower bound, and how the design ended.
+        tolerance: The largest gap that the design was asked for.
+        has_coverage: Whether releases also estimate the numbers of rows outside the domain.
     """
 
     workload: Workload
@@ -126,7 +127,7 @@ class PlanRecord:
     def rho_exact(self) -> Fraction:
         """rho of zCDP for one person in the unit of privacy, without rounding.
 
-        It is the exact cost, or an upper bound where `overstatement` is above 0.
+        This is the exact cost, or an upper bound on it if `overstatement` is above 0.
         """
         return self.strategy.compute_rho(self.noise_std)
 
@@ -155,8 +156,8 @@ class PlanRecord:
     def overstatement(self) -> float:
         """An upper limit on the relative excess of `privacy_cost` over the exact cost.
 
-        It is 0 if `privacy_cost` is exact. `privacy_cost` is only an upper limit if neighbours can
-        differ in too many ways to try them all.
+        This is 0 if `privacy_cost` is exact. If neighbouring data sets can differ in too many ways
+        to try them all, `privacy_cost` is only an upper limit on the exact cost.
         """
         return self.strategy.upper_overstatement()
 
@@ -171,17 +172,18 @@ class PlanRecord:
         """
         if not self.objective.plain:
             raise DesignError(
-                "a plan with cell budgets or total_error_weight has no lower bound on rho; its gap "
-                "refers to its objective"
+                "a plan with cell budgets or total_error_weight has no lower bound on rho. Its "
+                "gap is the gap of the quantity that it minimises; use plan.gap."
             )
         return floor_written(Fraction(self.lower_bound) ** 2 / 2)
 
     @cached_property
     def gap(self) -> float:
-        """rho / rho_lower_bound - 1, rounded up: how far rho may be above the least possible.
+        """rho / rho_lower_bound - 1, rounded up: how far rho may exceed the least possible.
 
-        The gap includes the cost of rounding to integers. If the plan has another objective, it is
-        the gap of the square of this objective, (objective / lower_bound) ** 2 - 1.
+        The gap includes the cost of rounding to integers. If the design minimised something other
+        than rho, the gap is (objective / lower_bound) ** 2 - 1, where `objective` is what it
+        minimised.
         """
         if self.objective.plain:
             ratio = Fraction(self.rho) / Fraction(self.rho_lower_bound)
@@ -197,14 +199,14 @@ class PlanRecord:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """The answers about rows outside the domain; None if the plan has none."""
+        """The answers about rows outside the domain; None if the plan has no such answers."""
         return Coverage.from_strategy(self.strategy) if self.has_coverage else None
 
     def epsilon(self, delta: float) -> float:
         """Compute epsilon at delta for one person in the unit of privacy.
 
-        epsilon is from the exact curve of the Gaussian mechanism, which is proven to hold for the
-        discrete noise that is drawn (docs/theory/privacy.md, Theorem 4).
+        epsilon comes from the exact privacy curve of continuous Gaussian noise, which is proven to
+        hold for the plan's discrete noise, too (docs/theory/privacy.md, Theorem 4).
 
         Args:
             delta: The delta of (epsilon, delta) differential privacy.
@@ -238,12 +240,12 @@ class PlanRecord:
 
     @cached_property
     def variances(self) -> ByGroup:
-        """Variance of each answer, rounded up; by group, of the group's shape."""
+        """For each group, an array of its shape: the variance of each answer, rounded up."""
         return self.strategy.structure.group_values(self.strategy.upper_variances(self.noise_std))
 
     @cached_property
     def targets(self) -> ByGroup:
-        """Target variance of each answer; by group, of the group's shape."""
+        """For each group, an array of its shape: the target variance of each answer."""
         return ArraysByGroup(self.workload, self._read_targets)
 
     def _read_targets(self, g: int) -> FloatArray:
@@ -251,7 +253,7 @@ class PlanRecord:
 
     @cached_property
     def tables(self) -> tuple[tuple[str, ...], ...]:
-        """Attribute sets whose exact counts the mechanism needs."""
+        """The sets of attributes whose exact tables the mechanism needs."""
         needed = dict.fromkeys(self.strategy.list_tables())
         # Together the tables name every attribute of the workload, needed for the answers or not,
         # because a record outside the domain on any of them must be left out of all tables.
@@ -266,11 +268,11 @@ class PlanRecord:
         """Compute the squared privacy cost of each cell, rounded up.
 
         Returns:
-            An array that broadcasts to the domain's shape. An attribute whose cells all cost the
-            same, by symmetry or because no query uses it, has one cell here. An array has at most
-            64 axes; in domains of more attributes, such an attribute has no axis. The maximum is
-            privacy_cost ** 2. In the product family, which distinguishes no cells, every cell has
-            this maximum.
+            An array that broadcasts to the domain's shape. The axis of an attribute has length 1 if
+            all cells of the attribute cost the same, by symmetry or because no query uses the
+            attribute. In a domain of more than 64 attributes, such an attribute has no axis. The
+            maximum of the array is privacy_cost ** 2. In the product family, which distinguishes no
+            cells, every cell has this maximum.
         """
         structure = self.strategy.structure
         varying = structure.profile_attributes
@@ -280,29 +282,31 @@ class PlanRecord:
         return structure.arrange_by_cell(cost).reshape(shape)
 
     def unused_budget(self) -> FloatArray:
-        """Compute what each cell has left below the plan's cost: privacy_cost ** 2 - profile.
+        """Compute how far each cell's cost is below the plan's cost: privacy_cost ** 2 - profile.
 
-        If you pass it to another design as `cell_budgets`, the queries of that design are free: in
-        every cell, both profiles add up to at most twice this plan's rho. The other design must
-        have the same unit of privacy.
+        Pass the result to `fitplug.design` as `cell_budgets`, with the same unit of privacy, to
+        make a second plan that costs nothing more: in every cell, the profiles of both plans add up
+        to at most twice this plan's rho.
 
         Returns:
             Numbers >= 0, rounded down, of the shape of `profile`. They are 0 in the product
             family, which distinguishes no cells.
 
         Raises:
-            BudgetError: The unit is not `AddRemove` with `records` alone: a person then changes
-                several cells together, and the unused budgets of single cells do not limit this
-                change. Or the plan has coverage, and nothing is left for rows outside the domain.
+            BudgetError: The unit is not `AddRemove`, or it has `distinct` or `once_per`: a person
+                then changes several cells together, and the unused budgets of single cells do not
+                limit this change. Or the plan has coverage, so no budget is left for rows outside
+                the domain.
         """
         if self.has_coverage:
             raise BudgetError(
-                "plans with coverage have no unused budget: a row outside the domain costs all of "
-                "rho, and another release may count that row. Design without coverage."
+                "a plan with coverage has no unused budget, because a row outside the domain "
+                "costs all of rho, and another release may count that row, too. Design without "
+                "coverage."
             )
         if not allows_any_rows(self.unit):
             raise BudgetError(
-                f"plans for this unit of privacy ({self.unit}) have no unused budget per cell. "
+                f"a plan for this unit of privacy ({self.unit}) has no unused budget per cell. "
                 "Design for fp.AddRemove(records=k)."
             )
         most = floor_float(2 * self.rho_exact)
@@ -312,8 +316,8 @@ class PlanRecord:
     def tiers(self) -> tuple[Tier, ...]:
         """The tiers of the profile in the paper's refined privacy ordering, the costliest first.
 
-        Cells that no query counts are in no tier. The tiers are computed from the dual weights,
-        with a singular value decomposition for each.
+        Each tier is a set of cells, and has a certified lower bound on the largest cost of these
+        cells. Cells that no query counts are in no tier.
         """
         duals, further = self.proof.duals, self.proof.tiers
         claims = TierClaims(

@@ -70,7 +70,10 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
             targets alone.
     """
     if plan.objective.weight:
-        raise DesignError("a plan with total_error_weight has no prices. Leave the weight out.")
+        raise DesignError(
+            "a plan with total_error_weight has no prices of its targets. Design without "
+            "total_error_weight."
+        )
     shares = find_family(plan.strategy.structure).certifier.share_weight(
         plan.strategy.structure, plan.proof.duals
     )

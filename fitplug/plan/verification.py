@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 
 from fitplug.certify import Ended, Tiers
-from fitplug.errors import BudgetError, DesignError, PlanError
+from fitplug.errors import BAD_PROOF, BudgetError, DesignError, PlanError
 from fitplug.families import (
     FEWEST_RECORDS,
     LARGEST_NOISE,
@@ -57,22 +57,24 @@ def check_form(plan: PlanRecord) -> None:
     strategy.check_form()
     for number in (plan.noise_std, plan.scale, plan.lower_bound):
         if not 0 < number < math.inf:
-            raise PlanError("the noise, the scale or the lower bound is not a positive number")
+            raise PlanError(
+                "the plan's noise, lower bound or scale of targets is not a positive number"
+            )
     if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
-        raise PlanError("there is almost no noise, or more noise than 64-bit integers hold")
+        raise PlanError("the plan has almost no noise, or more noise than 64-bit integers hold")
     unit, squares = strategy.unit_variances, strategy.column_squares
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
-        raise PlanError("the variances are not one number per query")
+        raise PlanError("the plan does not have exactly one variance for each query")
     if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
-        raise PlanError("the costs of cells are not one number per cell")
+        raise PlanError("the plan does not have exactly one privacy cost for each cell")
     if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.proof.iterations < 0:
-        raise PlanError("the tolerance or the number of iterations is out of range")
+        raise PlanError("the plan's tolerance or number of iterations is out of range")
     if plan.proof.ended not in get_args(Ended):
-        raise PlanError("the status of the design is missing")
+        raise PlanError("the plan lacks a valid record of how its design ended")
     if type(plan.proof.duals.frame) is not Frame:
-        raise PlanError("the dual weights do not have the form that this kind of plan needs")
+        raise PlanError(BAD_PROOF)
     if type(plan.has_coverage) is not bool:
-        raise PlanError("coverage is neither true nor false")
+        raise PlanError("the plan's setting 'coverage' is neither true nor false")
     certifier = find_family(structure).certifier
     certifier.check_form(structure, plan.objective, plan.proof.duals.frame)
     _check_objective(plan.objective, d)
@@ -90,25 +92,29 @@ def check_privacy(plan: PlanRecord) -> None:
     strategy = plan.strategy
     exact, above, records = strategy.confirm_cost()
     if exact != strategy.sensitivity_squared:
-        raise PlanError("the privacy cost differs from the plan's claim")
+        raise PlanError("the plan's stated privacy cost differs from its actual privacy cost")
     if strategy.max_records != records:
-        raise PlanError("the number of rows that the plan can hold differs from its claim")
+        raise PlanError(
+            "the number of rows that the plan can count differs from the number it states"
+        )
     if records < FEWEST_RECORDS:
         raise PlanError(f"the plan's integers may overflow with {FEWEST_RECORDS:,} rows")
     if not _is_claimed(strategy.column_squares, above):
-        raise PlanError("the cost of some cell differs from the plan's claim")
+        raise PlanError("the actual privacy cost of some cell differs from the plan's stated cost")
     if not np.array_equal(plan.proof.tiers.of_cell < 0, above == 0):
-        raise PlanError("the tiers leave out cells that have a cost")
+        raise PlanError(
+            "the plan's proof of its costs per cell (plan.tiers) leaves out a cell that has a cost"
+        )
     try:
         coverage = plan.coverage
     except BudgetError as error:
         raise PlanError(str(error)) from None
     # k records outside the domain, or some outside and some inside, cost no more than k inside
     if coverage and coverage.sensitivity_squared * plan.strategy.structure.changes**2 > exact:
-        raise PlanError("rows outside the domain cost more than the plan claims")
+        raise PlanError("rows outside the domain cost more than the plan states")
     budgets = plan.objective.budgets
     if budgets is not None and not (strategy.upper_profile(plan.noise_std) <= budgets).all():
-        raise PlanError("some cell costs more than its budget")
+        raise PlanError("some cell costs more than its budget in cell_budgets")
 
 
 def verify_on_reading(plan: PlanRecord) -> None:
@@ -138,23 +144,24 @@ def verify(plan: PlanRecord) -> None:
         variances = strategy.upper_unit_variances()
         certified = certify_bound(structure, plan.objective, plan.scale, plan.proof.duals)
     except (DesignError, ValueError) as error:
-        raise PlanError(f"the plan does not prove its claims: {error}") from None
+        raise PlanError(f"the plan does not prove what it states: {error}") from None
     if not _is_claimed(strategy.unit_variances, variances):
-        raise PlanError("the variances differ from the plan's claims")
+        raise PlanError("the plan's stated variances differ from its actual variances")
     reached = strategy.upper_variances(plan.noise_std)
     if not meets_targets(reached, plan.scale, structure.targets):
-        raise PlanError("at least one target is not met")
+        raise PlanError("the plan misses at least one of its targets")
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
         raise PlanError(
-            "the targets are scaled by more than necessary, or there is less noise than necessary"
+            "the plan's targets are multiplied by more than necessary, or its noise is smaller "
+            "than necessary"
         )
     # A mechanism meets the targets at this cost, so no true bound is above it.
     highest = max(certified, plan.lower_bound)
     is_above_rho = plan.objective.plain and Fraction(highest) ** 2 > 2 * plan.rho_exact
     if is_above_rho or not highest <= evaluate_objective(plan):
-        raise PlanError("the lower bound exceeds the plan's own cost")
+        raise PlanError("the plan's lower bound is higher than its own cost")
     if not certified * (1 - LOOSEST) <= plan.lower_bound <= certified:
-        raise PlanError("the dual weights of the plan do not prove its lower bound")
+        raise PlanError("the numbers that prove the plan's lower bound do not prove it")
     check_unbiasedness(strategy, reached)
 
 
@@ -167,9 +174,11 @@ def _check_objective(objective: Objective, d: int) -> None:
     """Check that budgets and the weight of the total error are in range."""
     budgets = objective.budgets
     if budgets is not None and (budgets.shape != (d,) or not _are_positive(budgets)):
-        raise PlanError("the cell budgets are not one positive number per cell")
+        raise PlanError(
+            "the plan does not have exactly one positive number for each cell in cell_budgets"
+        )
     if not 0 <= objective.weight < math.inf:
-        raise PlanError("total_error_weight is not a number of at least 0")
+        raise PlanError("the plan's setting 'total_error_weight' is not a number of at least 0")
 
 
 def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
@@ -180,7 +189,9 @@ def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
     fits = fits and p.shape == (len(p), d) and q.shape == (len(p), m)
     fits = fits and len(np.unique(of_cell[of_cell >= 0])) == int(of_cell.max()) + 1
     if not fits or not all(_are_weights(x) for x in (p, q)):
-        raise PlanError("the tiers do not number the cells, or their dual weights are not valid")
+        raise PlanError(
+            "the plan's proof of its costs per cell (plan.tiers) does not fit its cells"
+        )
 
 
 def _are_weights(rows: AnyArray) -> bool:

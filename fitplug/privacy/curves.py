@@ -91,8 +91,9 @@ class DiscreteNoise:
     """Independent discrete Gaussian noise on integer answers.
 
     Attributes:
-        noise_std: sigma of the noise on each integer answer. For example, noise of std 0.5 on
-            multiples of 0.5 has sigma 1.
+        noise_std: sigma, the standard deviation of the noise on each integer answer. If the answers
+            are multiples of 0.5, first divide answers and noise by 0.5: noise of std 0.5 then has
+            sigma 1.
         answers: k, the number of integer answers, or an upper bound on it.
 
     Raises:
@@ -120,10 +121,11 @@ class DiscreteNoise:
 
     @cached_property
     def loss(self) -> CurveLoss:
-        """How much worse the privacy curve is than the curve of continuous Gaussian noise.
+        """A bound on how far the privacy curve exceeds the curve of continuous Gaussian noise.
 
-        Its stretch is sigma^2 / (sigma^2 - s^2), with the least s for which the R of Theorem 4
-        (docs/theory/privacy.md) is at most exp(1e-18): 1.5 for one answer, 2.0 for 10^15.
+        Its `stretch` is sigma^2 / (sigma^2 - s^2), where s is the least number for which R in
+        Theorem 4 (docs/theory/privacy.md) is at most exp(1e-18). For one answer s is 1.5, and for
+        10^15 answers 2.0.
         """
         # (1 + eta) / (1 - eta) is below exp(2.1 eta), and eta below 2.01 q: (Z10).
         log_q = math.log(_LOG_RATIO / 4.3) - math.log(self.answers)

@@ -400,6 +400,7 @@ def _decode_part(content: bytes, name: str, size: int) -> IntArray:
             raise ValueError("the part continues after the end of the array")
     except Exception:  # NumPy raises many kinds of errors on damage
         raise InputError(
-            f"{name} is not a part of {size} answers. Get the folder again from its publisher."
+            f"{name} does not contain the {size} answers that it should. Get the folder again "
+            "from its publisher."
         ) from None
     return read.astype(np.int64)

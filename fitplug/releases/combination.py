@@ -283,6 +283,6 @@ def _check_denominator(below: Estimate) -> None:
     if _is_near_zero(below):
         raise WorkloadError(
             f"the denominator is {below.value:.4g} with std {below.std:.4g}, less than "
-            f"{LEAST_STDS:g} stds from zero, so the ratio has no meaningful std. Estimate "
-            "numerator and denominator separately."
+            f"{LEAST_STDS:g} stds from zero, so the ratio has no meaningful std. Estimate the "
+            "numerator and the denominator separately."
         )

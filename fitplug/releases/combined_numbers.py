@@ -71,11 +71,11 @@ class _Estimate(NamedTuple):
 
 
 class Estimate(_Estimate, EstimatedNumber):
-    """An estimate of a linear combination of released answers.
+    """An estimate of a sum of released answers, each multiplied by a number.
 
     Attributes:
         value: The unbiased estimate.
-        std: The exact standard deviation of its noise.
+        std: The exact standard deviation of the estimate's noise.
 
     Example:
         >>> total = release.estimate("total")
@@ -89,17 +89,17 @@ class Estimate(_Estimate, EstimatedNumber):
 
 @dataclass(frozen=True, repr=False)
 class Ratio(EstimatedNumber):
-    """An estimate of a ratio of two linear combinations of released answers.
+    """An estimate of the ratio of two sums of released answers.
 
     The value and the standard deviation are nan if the denominator is too close to zero. The
-    interval is Fieller's and remains valid; it is not symmetric around the value. Its ends are -inf
-    and inf if zero lies within the margin of error of the denominator.
+    interval is Fieller's: it is valid for every denominator, and not symmetric around the value.
+    Its ends are -inf and inf if zero lies within the margin of error of the denominator.
 
     Attributes:
         value: The ratio of the two estimates.
         std: The standard deviation by the delta method, which is approximate.
-        numerator: The linear combination in the numerator.
-        denominator: The linear combination in the denominator.
+        numerator: The estimate of the numerator.
+        denominator: The estimate of the denominator.
         covariance: The covariance of the numerator's and the denominator's estimates.
 
     Example:
@@ -118,7 +118,7 @@ class Ratio(EstimatedNumber):
 
 @dataclass(frozen=True, repr=False)
 class Approximation(EstimatedNumber):
-    """An estimate of a formula, such as a difference of ratios, with the delta method.
+    """An estimate of a formula, such as a difference of ratios.
 
     The value and the standard deviation are nan if a denominator is too close to zero. The
     interval covers the exact value with approximately its confidence.
@@ -126,7 +126,7 @@ class Approximation(EstimatedNumber):
     Attributes:
         value: The value of the formula at the estimates.
         std: The standard deviation by the delta method.
-        denominators: The linear combinations in the formula's denominators.
+        denominators: The estimates of the formula's denominators.
 
     Example:
         >>> text = "'sex x age'[sex = 1] / total - 'sex x age'[sex = 2] / 'sex x age'[sex = 1]"
@@ -146,10 +146,10 @@ class Estimates:
 
     Attributes:
         names: The names of the k combinations.
-        values: Their estimates (k,).
-        covariance: The covariance (k, k) of the estimates, in products of their units. For ratios
-            and formulas it comes from the delta method.
-        approximate: Which combinations are ratios or formulas (k,).
+        values: The estimates (k,) of the combinations.
+        covariance: The covariance (k, k) of the estimates. Each entry has the units of its two
+            estimates, multiplied. For ratios and formulas it comes from the delta method.
+        approximate: For each combination (k,), whether it is a ratio or a formula.
         each: The estimate of each combination (k,).
 
     Example:
@@ -199,12 +199,12 @@ class Estimates:
         Args:
             confidence: The probability that an interval covers the exact answer.
             simultaneous: Whether all intervals cover their exact answers simultaneously with at
-                least this probability, whatever the covariance. If not, each interval covers its
-                own answer with this probability. The intervals of sums and ratios are exact, and
-                those of formulas approximate.
+                least this probability, whatever the covariance. If False, each interval covers its
+                own answer with this probability. The intervals of sums and ratios are exact; the
+                intervals of formulas are approximate.
 
         Returns:
-            The lower and the upper ends (k,). A ratio has the ends of `Ratio.interval`.
+            Two arrays (k,): the lower ends and the upper ends. For ratios see `Ratio.interval`.
 
         Raises:
             WorkloadError: The confidence is out of range.

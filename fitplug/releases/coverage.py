@@ -26,11 +26,11 @@ class CoverageRow:
             print(row.attribute, row.rows.value, row.share.interval())
 
     Attributes:
-        attribute: The attribute whose value is outside the domain. None for the number of all rows
+        attribute: The attribute whose value is outside the domain. None if `rows` counts all rows
             outside the domain.
-        rows: The number of rows. Noise may make it negative.
-        share: The share of these rows in all rows, counted or not. None if no group of queries adds
-            up to the number of counted rows.
+        rows: The estimated number of these rows. Noise may make the estimate negative.
+        share: These rows as a share of all rows, inside and outside the domain. None if the answers
+            of no query group add up to the number of rows in the tables.
     """
 
     attribute: str | None

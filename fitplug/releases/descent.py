@@ -106,8 +106,8 @@ class Descent:
         steps = [table.begins, *targets, table.resolution]
         if not all(refines(b, a) for a, b in itertools.pairwise(steps)):
             raise WorkloadError(
-                "a release this large cannot match totals of regions that overlap without nesting. "
-                "Give totals of one attribute, or of nested regions."
+                "a release this large cannot match totals of regions that overlap without one "
+                "region containing the other. Give totals of one attribute, or of nested regions."
             )
         chain = list(targets)
         asked = {resolutions.find_resolution(group) for group in resolutions.workload.groups}

@@ -277,8 +277,9 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     except NoEstimatesError:
         raise WorkloadError(
             f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
-            f"to adjust together (their product is limited to {MOST_ENTRIES:,}), and some answers "
-            "are not sums of a group's answers. Show the unbiased estimates, or add a group that "
-            "lists the finest counts; with a measure, also a group that lists its sums."
+            f"to adjust together (the limit of their product is {MOST_ENTRIES:,}), and some "
+            "answers are not sums of the answers of one query group. Show the unbiased "
+            "estimates, or add a group that lists the finest counts; for a measure, also add a "
+            "group that lists its sums."
         ) from None
     return Display(*arguments, finest, is_consistent, None)

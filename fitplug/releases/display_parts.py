@@ -104,7 +104,7 @@ def write_display(
         release: The release, whose estimates can be read.
         request: The request for the tables.
         answers_digest: The digest of the answers.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
 
     Returns:
         The content of the manifest, which is durable.

@@ -41,13 +41,15 @@ MOST_CELLS = 2**27
 
 @dataclass(frozen=True, eq=False)
 class DisplayTables:
-    """Display tables in memory: for showing, not for statistics.
+    """Tables in memory that are made for display, not for statistics.
 
-    The tables are biased, so they have no variances. Their intervals are for the exact answers.
+    The tables are biased, so they have no variances. Their intervals are confidence intervals for
+    the exact answers.
 
     Attributes:
-        display: How the tables were made: the release, the method, the totals.
-        counts: The counts of each finest table, with an axis for each attribute of the workload.
+        display: How the tables were made: the release, the method and the known totals.
+        counts: The most detailed tables, from which all others are summed. Each has an axis for
+            each attribute of the workload.
         biased: Always True.
 
     Example:
@@ -68,12 +70,12 @@ class DisplayTables:
 
     @property
     def method(self) -> Method:
-        """Either "nonnegative", or "integers" if the counts are integers too."""
+        """The method: "integers" if counts are nonnegative integers, otherwise "nonnegative"."""
         return self.display.method
 
     @property
     def totals(self) -> Totals:
-        """The known numbers that the tables match."""
+        """The known totals that the tables match."""
         return self.display.totals
 
     @property
@@ -88,19 +90,22 @@ class DisplayTables:
     def histogram(self) -> AnyArray:
         """The histogram of all tables, with an axis for each attribute of the workload.
 
-        Several histograms may fit the tables. Then this is one of them, or cells that no query
-        distinguishes share one count.
+        If several histograms fit the tables, this is one of them. Cells that no query distinguishes
+        may be merged into one cell.
 
         Raises:
-            WorkloadError: The tables are added up from several finest tables.
+            WorkloadError: The tables were not made from one histogram.
         """
         if len(self.counts) > 1:
-            raise WorkloadError("these tables were not made from one histogram. Use `estimates`.")
+            raise WorkloadError(
+                "these tables were not made from one histogram, so they have none. Use their "
+                "`estimates`."
+            )
         return self.counts[0]
 
     @cached_property
     def estimates(self) -> Mapping[str, AnyArray]:
-        """The tables by group, of the group's shape; int64 if counts and queries are integers."""
+        """For each group, an array of its shape; int64 if counts and queries are integers."""
         display, tables = self.display, {}
         for group in self.release.plan.workload.groups:
             k = display.find_table(group)
@@ -114,9 +119,9 @@ class DisplayTables:
         """Compute intervals for the exact answers of a group.
 
         These are the intervals of the unbiased estimates (`Release.interval`), limited to
-        nonnegative numbers that the totals allow, and to integers if the counts are integers. They
-        contain the exact answers wherever the release's intervals do, if the totals are right. A
-        displayed number may lie outside its interval.
+        nonnegative numbers that the totals allow, and to integers if the counts are integers. If
+        the totals are right, each interval contains the exact answer whenever the release's
+        interval does. A displayed number may lie outside its interval.
 
         Args:
             name: The group.
@@ -125,7 +130,7 @@ class DisplayTables:
                 simultaneously with this probability.
 
         Returns:
-            The lower and the upper ends, each of the group's shape.
+            Two arrays of the group's shape: the lower ends and the upper ends.
 
         Raises:
             WorkloadError: The confidence is out of range.
@@ -141,8 +146,8 @@ class DisplayTables:
     ) -> ArrowTable:
         """Make an Arrow table of a group, with a row for each answer.
 
-        The columns are the attributes, display, lower, upper and confidence. The metadata say that
-        the table is biased.
+        The columns are the group's attributes, `display`, `lower`, `upper` and `confidence`. The
+        metadata state that the table is biased.
 
         Args:
             name: The group.
@@ -152,8 +157,8 @@ class DisplayTables:
         Raises:
             ImportError: pyarrow is not installed.
             KeyError: There is no such group.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a result
-                column.
+            WorkloadError: The confidence is out of range, or an attribute has the same name as a
+                column of results.
         """
         return exports.make_arrow(*self._make_table(name, confidence, simultaneous))
 
@@ -179,7 +184,7 @@ class DisplayTables:
     def make_table(
         self, group: QueryGroup, intervals: exports.Intervals
     ) -> tuple[Columns, dict[str, str]]:
-        """Make the columns and the metadata of the table of a group; see `to_arrow`."""
+        """Make the columns and the metadata of a group's table; see `to_arrow`."""
         whole = TableSlice(group.name, 0, 0, 0, (group.shape or (1,))[0])
         results = self.display.make_results(whole, self.estimates[group.name], intervals)
         labels = exports.label_rows(self.release.plan.domain, group)

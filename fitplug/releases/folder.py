@@ -92,7 +92,7 @@ def write_folder(
     Args:
         release: The noisy answers.
         location: The folder, which must be new or empty; a path or a URL of a store.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         most: The largest number of answers of a part, and about the largest number of rows of a
             part of a table.
         display: The display tables to write; None for none.
@@ -139,7 +139,7 @@ def write_tables(
         folder: The folder.
         release: The noisy answers.
         answers_digest: Their digest.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         most: About the largest number of rows of a part.
 
     Raises:
@@ -178,7 +178,7 @@ def complete_folder(
         release: The release, with the answers of `write_manifest`.
         answers_digest: The digest of the answers, by `write_manifest`.
         tables: All parts of all tables.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         display: The display tables to write if `files` is None; None for none.
         files: What the caller adds to the folder.
 

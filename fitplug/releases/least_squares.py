@@ -161,7 +161,7 @@ def solve_nonnegative(
         if (np.abs(off) <= _TOLERANCE * 1e-2 * scale).all():
             return x
         target = target + off
-    raise RuntimeError("the totals are not reached")
+    raise RuntimeError("the adjusted counts did not reach the given totals")
 
 
 def round_to_integers(A: FloatArray, x: FloatArray, E: FloatArray, totals: FloatArray) -> IntArray:

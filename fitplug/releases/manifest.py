@@ -291,7 +291,7 @@ def _check_places(plan: Plan, parts: Sequence[AnswersPart], period: Period | Non
     size = plan.strategy.released_size
     if period is not None:
         if [part.place for part in parts] != [period.place_answers(plan)]:
-            raise InputError("the answers of a period do not belong to the plan")
+            raise InputError("the number of answers of a period differs from the plan's")
         return
     strides = [stride for part in parts for stride in part.place]
     fits = sum(part.size for part in parts) == size
@@ -356,12 +356,14 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     """
     limited = header.get("limited")
     if limited not in LIMITS:
-        raise PlanError("the limit on rows per person is of an unknown kind")
+        raise PlanError(
+            "whether the count limited the rows per person is not stated as fitplug states it"
+        )
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
     exact = plan.strategy.compute_rho(plan.noise_std * noise_scale)
     # The rho of a release is rounded up slightly.
     if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
-        raise PlanError("rho is not the cost of these answers")
+        raise PlanError("rho differs from the cost of these answers")
     entry = _read_entry(header["entry"])
     if entry is not None and entry.plan_digest != plan.digest:
         raise PlanError("the charge is for another plan")
@@ -369,7 +371,7 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
     if coverage is not None:
         coverage = np.array([operator.index(answer) for answer in coverage], dtype=np.int64)
     if (0 if coverage is None else coverage.size) != plan.noise.answers - plan.strategy.size:
-        raise PlanError("the coverage is that of another plan")
+        raise PlanError("the coverage belongs to another plan")
     return {
         "plan": plan,
         "rho": rho,

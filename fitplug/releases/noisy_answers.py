@@ -223,20 +223,21 @@ class NoisyAnswers:
 
     Attributes:
         plan: The plan that ran.
-        answers: The noisy answers y = A x + z of the plan's strategy A, integers of shape (n,).
-            Answers of a folder in parts are read when needed: by slices, or by `numpy.asarray`.
+        answers: The noisy answers y = A x + z of the plan's strategy A, integers of shape (n,). If
+            a folder has the answers in parts, they are read when needed: use slices or
+            `numpy.asarray`.
         rho: The cost of this release in rho of zCDP, for one person in the plan's unit of privacy.
         noise_scale: The standard deviation of the noise divided by the plan's `noise_std`.
         entry: The ledger's entry, if the release was charged to a ledger.
         limited: "enforced" if the count kept at most as many rows per person as the plan's unit
-            allows; estimates and intervals then describe the rows kept, not all rows. "declared"
-            if every row was counted and nobody checked the unit. None if unknown, as for an OpenDP
-            measurement.
-        rows: How rows were weighted and filtered, in words, or None; see `Tables`.
-        seal: The seal of the exact counts, a digest that identifies them without revealing them
-            (see `Tables.seal`), if another count might use other rows.
-        outside: Attributes that the plan does not use, but whose values left rows out, because the
-            counts were made for other queries too.
+            allows; estimates and intervals then describe the counted rows, not all rows. "declared"
+            if every row was counted and fitplug did not check the limit. None if this is unknown,
+            as for an OpenDP measurement.
+        rows: A text that describes how rows were weighted and filtered, or None; see `Tables`.
+        seal: If another count might use other rows, the seal of the exact counts: a digest that
+            identifies the counts without revealing them (see `Tables.seal`).
+        outside: Attributes that the plan does not use, but by which rows were left out, because the
+            counts were made for other queries, too.
         coverage_answers: Noisy answers about rows outside the domain, shape (plan.coverage.size,);
             None if the plan has no coverage.
         tables: The tables of a folder in parts, from which estimates are read; None for a release
@@ -321,14 +322,14 @@ class NoisyAnswers:
 
     @cached_property
     def estimates(self) -> ByGroup:
-        """The unbiased estimates by group, of the group's shape, each computed when it is read."""
+        """For each group, an array of its shape: the unbiased estimates, computed on access."""
         if (tables := find_parted_tables(self)) is not None:
             return tables.estimates
         return self.plan.strategy.make_estimates(np.asarray(self.answers))
 
     @cached_property
     def variances(self) -> ByGroup:
-        """The variances of the estimates by group, of the group's shape, rounded up."""
+        """For each group, an array of its shape: the variances of the estimates, rounded up."""
         if self.noise_scale == 1.0:
             return self.plan.variances
         factor = self.noise_scale**2 * (1 + 4 * UNIT_ROUNDOFF)
@@ -356,10 +357,10 @@ class NoisyAnswers:
             confidence: The probability that an interval covers the exact answer.
             simultaneous: Whether all intervals of the group cover their exact answers
                 simultaneously with at least this probability, whatever the covariance (Sidak's
-                inequality). If not, each interval covers its own answer with this probability.
+                inequality). If False, each interval covers its own answer with this probability.
 
         Returns:
-            The lower and the upper ends, each of the group's shape.
+            Two arrays of the group's shape: the lower ends and the upper ends.
 
         Raises:
             WorkloadError: The confidence is out of range.

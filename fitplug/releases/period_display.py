@@ -70,7 +70,7 @@ def write_period_display(
     Args:
         release: The release so far.
         folder: The folder.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         digest: The digest of the answers.
 
     Raises:

@@ -125,7 +125,7 @@ class PartialRelease(NoisyAnswers):
         if np.isnan(values).any():
             raise WorkloadError(
                 f"the expression uses periods of {self.periods} that are not drawn yet; "
-                f"{self.drawn} of {self.period_count} are drawn. Use these only."
+                f"{self.drawn} of {self.period_count} periods are drawn. Use only drawn periods."
             )
 
     def _find_known(self, g: int) -> AnyArray:
@@ -188,7 +188,7 @@ def read_period_answers(folder: Place, plan: Plan, period: Period) -> tuple[Peri
     described = {name: fields[name] for name in _FIELDS}
     if described["seal"] is None or described["limited"] is None:
         raise InputError(
-            f"{folder}: the answers of this period have no seal. Get the folder again from its "
+            f"{folder}: the answers of this period are incomplete. Get the folder again from its "
             "publisher."
         )
     return PeriodAnswers(period, **described), digest
@@ -213,7 +213,7 @@ def join_periods(
     for period_answers in drawn:
         mine = dates == period_answers.period.index
         if period_answers.answers.shape != (int(mine.sum()),):
-            raise InputError("the answers of a period do not belong to the plan")
+            raise InputError("the number of answers of a period differs from the plan's")
         answers[mine] = period_answers.answers
     labels = plan.domain[periods].labels
     is_enforced = all(period_answers.limited == "enforced" for period_answers in drawn)
@@ -238,7 +238,7 @@ def complete_period_folder(
     Args:
         release: The release so far.
         folder: The folder, which has the period's answers.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
         digest: The digest of the answers.
 
     Raises:
@@ -286,7 +286,7 @@ def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> N
             expected, said = release.make_table(group, read_intervals(table), release.drawn - 1)
         said["fitplug.answers_digest"] = digest
         if not are_equal_tables(table, make_arrow(expected, said)):
-            raise InputError(f"{path}: the table does not match the answers. It was edited.")
+            raise InputError(f"{path}: the table does not match the answers. The table was edited.")
 
 
 def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | None:

@@ -162,7 +162,7 @@ def _check(shown: _Estimates, kind: Kind, attributes: int) -> _Estimates:
         needed = "one attribute" if attributes == 1 else "two attributes"
         raise WorkloadError(
             f"{kind!r} needs exactly {needed} with several rows, but {shown.group.name!r} has "
-            f"{shown.values.ndim}. Leave kind out, or choose 'lines'."
+            f"{shown.values.ndim} such attributes. Remove the setting 'kind', or choose 'lines'."
         )
     return shown
 

@@ -47,13 +47,14 @@ class Quantile:
         Quantile(0.5: 38, 95% interval 37 to 39)
 
     Attributes:
-        q: Which quantile, such as 0.5 for the median.
-        value: The estimate, a value of the attribute. For bins, a number within a bin, as if rows
-            were spread evenly in the bin. None if no rows are estimated.
+        q: The quantile's probability, such as 0.5 for the median.
+        value: The estimate, a value of the attribute. For bins, a number within a bin, computed as
+            if rows were spread evenly in the bin. None if the estimated number of rows is not above
+            zero.
         low: The least value of the interval.
         high: The largest value of the interval; for bins, the upper edge, which is not included.
         confidence: The probability that the interval covers the exact quantile.
-        cells: The first and the last cell of the interval.
+        cells: The indices of the first and the last cell of the interval.
     """
 
     q: float
@@ -106,7 +107,10 @@ def parse_quantile(text: str) -> QuantileExpression | None:
                 f"{text!r} names no quantile. Write, for example, quantile({asked}, 0.9)."
             ) from None
     if len(rest) > 1:
-        raise WorkloadError(f"{text!r} has too many parts: write EXPRESSION, ATTRIBUTE.")
+        raise WorkloadError(
+            f"{text!r} has too many parts between the parentheses. Write EXPRESSION, ATTRIBUTE "
+            "there."
+        )
     return QuantileExpression(asked, q, rest[0].strip("\"'") if rest else None)
 
 
@@ -168,14 +172,14 @@ class _CumulativeCounts:
         outer = within.get(name, [(0, get_codec(self._attribute).value_count)])
         if len(outer) > 1:
             raise WorkloadError(
-                f"Quantiles of {name!r} need one range of values without gaps. Select every value "
-                "in it."
+                f"Quantiles of {name!r} need a selection of adjacent values. Select every value "
+                "between the first and the last one."
             )
         ((self._first, stop),) = outer
         self._reader, self._asked, self._within = reader, asked, within
         ends = ends[(ends >= self._first) & (ends < stop)]
         refusal = WorkloadError(
-            f"{asked!r} does not give the count up to each value of {name!r}. Use a group "
+            f"{asked!r} does not give the counts below each value of {name!r}. Use a query group "
             "that lists these values or their prefixes."
         )
         try:
@@ -365,8 +369,8 @@ def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:
             raise WorkloadError(
-                f"the rows of {name!r} come from a matrix of {attribute!r}. Use a group that asks "
-                "for its values, prefixes or ranges."
+                f"the rows of {name!r} come from a matrix on {attribute!r}. Use a query group "
+                f"with the values, prefixes or ranges of {attribute!r}."
             )
         if factor.kind not in ("identity", "prefix", "all_ranges"):
             first, last = factor.intervals().T

@@ -92,8 +92,9 @@ def _find_codes(
     most = max(columns.values(), key=lambda column: len(set(labels) & set(column)))
     missing = [label for label in labels if label not in set(most)]
     raise WorkloadError(
-        f"{len(missing)} of {len(labels)} labels have no region, for example {missing[0]!r}. Give "
-        f"the property with the codes as regions=(file, property); it is one of {[*names, 'id']}."
+        f"{len(missing)} of {len(labels)} labels have no region, for example {missing[0]!r}. Name "
+        "the property that has the codes, as regions=(file, property). It is one of "
+        f"{[*names, 'id']}."
     )
 
 

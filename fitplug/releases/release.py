@@ -55,12 +55,12 @@ class Release(ReleaseTables):
         Returns:
             For a sum, an Estimate with its exact standard deviation. For a ratio "a / b", a Ratio
             with an approximate standard deviation, by the delta method, and Fieller's interval. For
-            any other formula, such as "a / b - c / d", an Approximation by the delta method.
+            any other formula, such as "a / b - c / d", an Approximation, by the delta method.
 
         Raises:
             WorkloadError: There is no such group or value, the coefficients do not fit the group's
-                shape, the group's queries cannot count these rows, or the denominator of a ratio is
-                too close to zero.
+                shape, the group's queries cannot be combined into a count of these rows, or the
+                denominator of a ratio is too close to zero.
         """
         return estimate(self, asked)
 
@@ -85,8 +85,8 @@ class Release(ReleaseTables):
     def estimate_each(self, asked: Iterable[CombinationLike]) -> Iterator[EstimatedNumber]:
         """Estimate any number of combinations one after another, without their covariance.
 
-        A few thousand combinations are in memory at a time. A ratio whose denominator is too
-        near to zero has the value and the standard deviation nan.
+        Only a few thousand combinations are in memory at a time. If the denominator of a ratio is
+        too close to zero, the ratio's value and standard deviation are nan.
 
         Args:
             asked: Combinations as in `estimate`.
@@ -95,7 +95,8 @@ class Release(ReleaseTables):
             The estimates, in the order of the combinations.
 
         Raises:
-            WorkloadError: A combination cannot be read; raised when the iteration reaches it.
+            WorkloadError: A combination cannot be read. The error is raised when the iteration
+                reaches this combination.
 
         Example:
             >>> for one in release.estimate_each(["total", '"sex x age"[sex = 1]']):
@@ -136,28 +137,31 @@ class Release(ReleaseTables):
     ) -> Quantile | list[Quantile]:
         """Estimate quantiles of an ordered attribute, such as the median age.
 
-        For a median accurate to within about r rows, query the "prefix" counts with std r.
+        To estimate a median to within about r rows, design the plan with "prefix" queries of the
+        attribute and std r.
 
         Example:
             >>> release.quantile("pyramid[SEX = 1]", 0.5)  # doctest: +SKIP
             Quantile(0.5: 38, 95% interval 37 to 39)
 
         Args:
-            asked: The counts: an expression for a sum, as in `estimate`. Its groups must list the
-                attribute's values, or count up to each value.
-            q: The quantile, between 0 and 1, or several.
-            of: The attribute. By default the only ordered attribute that the counts list.
+            asked: The rows whose quantile is estimated: an expression for a sum, as in `estimate`.
+                Its groups must have a count for each value of the attribute, or for all values up
+                to each value.
+            q: The quantile's probability, between 0 and 1, or several probabilities.
+            of: The attribute. The attribute; by default the only ordered attribute that the
+                expression's groups list.
             confidence: The probability that an interval covers the exact quantile.
             simultaneous: Whether all intervals of the call cover their exact quantiles
                 simultaneously with this probability.
 
         Returns:
-            A Quantile for each q. With at least the given confidence, its interval covers the exact
-            quantile of the counted rows, even where values repeat or rows are few.
+            A Quantile for each q. The interval covers the exact quantile of the counted rows with
+            at least the given confidence, even if values repeat or rows are few.
 
         Raises:
-            WorkloadError: A quantile or the confidence is out of range, the expression is a ratio,
-                it lists no ordered attribute, or it lists several and `of` is missing.
+            WorkloadError: `q` or the confidence is out of range, the expression is a ratio, its
+                groups list no ordered attribute, or they list several and `of` is not given.
         """
         several = [q] if isinstance(q, (int, float)) else list(q)
         found = estimate_quantiles(
@@ -175,9 +179,10 @@ class Release(ReleaseTables):
         """Estimate how many rows are not counted, because a value is outside the domain.
 
         Returns:
-            A CoverageRow for each attribute whose values leave rows out, then one for all rows
-            outside the domain; an empty list if the plan was designed without `coverage=True`. A
-            row that is outside the domain on several attributes is counted for each of them.
+            A CoverageRow for each attribute that may have values outside the domain, then a
+            CoverageRow for all rows outside the domain. An empty list if the plan was designed
+            without `coverage=True`. A row with values outside the domain in several attributes is
+            counted for each of these attributes.
 
         Example:
             >>> release.coverage()
@@ -190,14 +195,15 @@ class Release(ReleaseTables):
     ) -> None:
         """Save the release to a new folder, which appears complete or not at all.
 
-        It holds the plan, the noisy answers, and a table for each group as a data set of Parquet
-        files, of about a million rows each. `load` reads everything from it again without the data.
-        If the folder cannot be written, the plan and the noisy answers are kept where they can be
-        written, and the error names the place.
+        The folder holds the plan, the noisy answers, and a table for each group, in Parquet files
+        of about a million rows each. `load` reads the release from this folder alone. If the folder
+        cannot be written, the plan and the noisy answers are saved in another folder, which the
+        error names; see `recover`.
 
         Args:
-            location: The folder, which must be new or empty: a path, or a URL of a store.
-            confidence: The confidence of the intervals of groups whose target has none.
+            location: The folder, which must be new or empty: a path, or the URL of a folder in an
+                object store.
+            confidence: The confidence of the intervals, for groups whose target has no confidence.
 
         Raises:
             InputError: The folder is not empty.
@@ -217,15 +223,13 @@ class Release(ReleaseTables):
     def load(cls, location: str | PathLike[str]) -> Release:
         """Read the release of a folder that `save` or the command line wrote.
 
-        The files are compared with their digests, rho with the plan's integers, and every table
-        with the answers. This detects damage and edits, but not a forged folder, whose files may
-        all agree.
-
-        If the answers or tables are in several parts, a part is read, and its digest checked, only
-        when it is needed. `verify` checks all parts.
+        Every file is compared with its digest, rho with the plan's integers, and every table with
+        the answers. This detects damage and edits. It does not detect a forged folder in which all
+        files agree. If the answers or tables are in several parts, a part is read and compared with
+        its digest only when it is needed; `verify` checks all parts.
 
         Args:
-            location: The folder, or the URL of one in a store.
+            location: The folder: a path, or the URL of a folder in an object store.
 
         Raises:
             InputError: The folder is incomplete, damaged or was edited.
@@ -245,10 +249,10 @@ class Release(ReleaseTables):
 
     @classmethod
     def recover(cls, folder: str | PathLike[str]) -> Release:
-        """Read the release that `save` kept elsewhere, because its folder could not be written.
+        """Read a release that `save` had to write into another folder than requested.
 
         Args:
-            folder: The folder that the error named. It has the plan and the noisy answers.
+            folder: The folder that the error of `save` named, with the plan and the noisy answers.
 
         Raises:
             InputError: The folder is incomplete, damaged or was edited.
@@ -259,12 +263,14 @@ class Release(ReleaseTables):
     def verify(self, *, sample: int | None = None, seed: int = 0) -> None:
         """Check the files of a release: their digests, and the tables against the answers.
 
-        A release whose answers are in memory was checked when it was read.
+        If the answers are in memory, this does nothing, because they were checked when they were
+        read.
 
         Args:
-            sample: How many random parts of the answers, and of the tables, are checked; None for
-                all. The answers that a chosen table is computed from are read, too.
-            seed: The seed that chooses the random parts.
+            sample: How many parts of the answers, and how many of the tables, are drawn at random
+                and checked; None for all parts. The answers from which a drawn part of a table is
+                computed are read, too.
+            seed: The seed for drawing the parts.
 
         Raises:
             InputError: A part is missing, damaged or was edited, or a table does not match the
@@ -277,24 +283,25 @@ class Release(ReleaseTables):
         verify_parts(self, sample, seed)
 
     def nonnegative(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables, which agree with each other and have no negative counts.
+        """Make display tables, which are consistent with each other and have no negative counts.
 
-        All numbers are sums over one nonnegative histogram or, if no histogram fits them, over the
-        finest tables; see `DisplayTables.consistent`. They are biased and have no standard
-        deviations. This release stays unbiased; use it for statistics.
+        All numbers are sums over one nonnegative histogram. If this is not possible, they are sums
+        over the most detailed tables, which may then disagree; see `DisplayTables.consistent`. The
+        numbers are biased and have no standard deviations. This release stays unbiased; use it for
+        statistics.
 
         Args:
             totals: Known numbers that the tables must match, by group or expression, such as
-                {"total": 27253}; for a group, an array of its shape. 0 marks cells that no row can
-                be in. The tables always match the unit's public totals. In large releases, known
-                totals of several regions or values must be nested in one another.
+                {"total": 27253}; for a group, an array of the group's shape. Give 0 for cells that
+                cannot contain a row. The tables always match the unit's public totals. In large
+                releases, all totals must be of one attribute, or of nested regions.
 
         Returns:
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: No nonnegative counts match the totals. Or a large release cannot match a
-                total, or lacks a group that lists the finest counts.
+            WorkloadError: No nonnegative counts match the totals. Or the release is large, and a
+                total cannot be matched or no group has the most detailed counts.
 
         Example:
             >>> bool((release.nonnegative().estimates["sex x age"] >= 0).all())
@@ -303,7 +310,9 @@ class Release(ReleaseTables):
         return make_display(self, "nonnegative", totals)
 
     def integers(self, *, totals: Totals | None = None) -> DisplayTables:
-        """Make display tables as `nonnegative` does, but with integers. All sums still agree.
+        """Make display tables as `nonnegative` does, but with integers.
+
+        All sums are still consistent.
 
         Args:
             totals: Known integers, as in `nonnegative`.
@@ -312,8 +321,8 @@ class Release(ReleaseTables):
             The tables, with this release as `.release`.
 
         Raises:
-            WorkloadError: As for `nonnegative`; or no integers add up to the totals, or there are
-                sums of measures.
+            WorkloadError: As for `nonnegative`; or no integers add up to the totals, or a group
+                asks for the sum of a measure.
 
         Example:
             >>> release.integers().estimates["sex x age"].shape

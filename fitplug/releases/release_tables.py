@@ -22,7 +22,7 @@ class ReleaseTables(NoisyAnswers):
         """Make an Arrow table of a group, with a row for each answer.
 
         The columns are the attributes, estimate, std, moe, lower, upper and confidence. The
-        metadata say what the table is. The intervals are the same as in `interval`.
+        metadata describe the table. The intervals are the same as in `interval`.
 
         Args:
             name: The group.
@@ -34,8 +34,8 @@ class ReleaseTables(NoisyAnswers):
         Raises:
             ImportError: pyarrow is not installed.
             KeyError: There is no such group.
-            WorkloadError: The confidence is out of range, or an attribute has the name of a result
-                column.
+            WorkloadError: The confidence is out of range, or an attribute has the same name as a
+                column of results.
 
         Example:
             >>> release.to_arrow("sex x age").num_rows
@@ -79,7 +79,7 @@ class ReleaseTables(NoisyAnswers):
             name: The group.
 
         Yields:
-            Arrow tables, whose rows together are those of the group.
+            Arrow tables, which together have all rows of the group's table.
 
         Raises:
             ImportError: pyarrow is not installed.
@@ -107,8 +107,8 @@ class ReleaseTables(NoisyAnswers):
     ) -> Figure:
         """Plot the estimates of a group with their intervals.
 
-        Up to two of its attributes may have several rows. Attributes with one row, such as the
-        sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
+        At most two attributes of the group may have more than one query. Attributes with one query,
+        such as the sum of a measure, get no axis. A dark style of matplotlib gives a dark plot.
 
         Example:
             >>> release.plot("age by sex", kind="pyramid")  # doctest: +SKIP

@@ -85,6 +85,9 @@ def read_rescued_answers(directory: str | PathLike[str]) -> dict[str, Any]:
     """
     folder = Path(directory).absolute()
     if not (folder / PLAN).is_file():
-        raise InputError(f"{folder}: {PLAN} is missing. Use the folder that the error named.")
+        raise InputError(
+            f"{folder}: {PLAN} is missing. Use the folder that the error message of the "
+            "interrupted release named."
+        )
     fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
     return fields | {"answers": np.asarray(fields["answers"])}

@@ -26,15 +26,15 @@ class About:
 
     Attributes:
         name: The name of the data product.
-        curators: Who publishes it.
-        description: What it is.
+        curators: The people or organizations that publish the data product.
+        description: A description of the data product.
         intended_use: The intended use of the data product.
         region: The region that the data product describes, or whose law applies.
-        sector: Technology, Healthcare, Education, Government, Energy or Finance.
+        sector: One of Technology, Healthcare, Education, Government, Energy or Finance.
         unit: What all rows of one contributor stand for, such as a person or a household.
         actors: Who holds the data and who receives the release.
         preprocessing: How the rows were processed or examined before they were counted.
-        sources: Links and references.
+        sources: Links and references for the data product.
         notes: Any other notes.
         authors: The authors of the review.
 

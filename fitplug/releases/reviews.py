@@ -43,23 +43,24 @@ def review(
 
     Args:
         release: The release.
-        about: What only the publisher knows.
-        ledger: The ledger whose charges so far are listed under composition.
+        about: Facts that only the publisher knows.
+        ledger: The ledger whose charges so far the field `composition` lists.
         delta: The delta at which epsilon is reported.
-        limited: The source of the limit on the rows per contributor: "declared" if every row was
-            counted and the limit is assumed, "enforced" if the count left out the rows beyond it.
-            By default the release itself determines this, unless an OpenDP measurement made it.
-            Give "enforced" if you removed each person's excess rows before the count.
+        limited: How the limit on the rows per contributor is ensured: "declared" if every row was
+            counted and the limit is assumed, "enforced" if rows beyond the limit were left out. By
+            default this is read from the release, which does not state it if an OpenDP measurement
+            made the release. Give "enforced" if you removed each person's excess rows before the
+            count.
         published: The date of publication; today if None.
-        versions: The versions of the libraries that ran, by name.
+        versions: A mapping from the names of the libraries that made the release to their versions.
         display: Whether display tables are published too.
 
     Returns:
-        Dicts, lists, texts and numbers only, ready for YAML or JSON.
+        The record, of dicts, lists, texts and numbers only, which can be written as YAML or JSON.
 
     Raises:
         TypeError: The release has the wrong type.
-        BudgetError: delta is out of range, or the limit contradicts the release.
+        BudgetError: `delta` is out of range, or `limited` contradicts the release.
         LedgerError: The ledger cannot be read.
 
     Example:
@@ -103,8 +104,8 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
     """Return the release with this source of the limit on the rows per person."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
-            "limited = 'declared' contradicts this release: its count kept at most "
-            f"{release.plan.unit.records} rows per person. Leave it out."
+            "limited = 'declared' contradicts this release, whose count kept at most "
+            f"{release.plan.unit.records} rows per person. Remove the setting 'limited'."
         )
     return replace(release, limited=limited or release.limited)
 

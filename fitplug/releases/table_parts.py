@@ -88,7 +88,7 @@ def write_table_part(
         chosen: Which answers the part has.
         estimates: Their estimates, of the part's shape.
         answers_digest: The digest of the answers, by `write_manifest`.
-        confidence: The confidence of the intervals of groups whose target has none.
+        confidence: The confidence of the intervals, for groups whose target has no confidence.
 
     Returns:
         The part, which is durable.

@@ -162,8 +162,8 @@ def check_names(group: QueryGroup) -> None:
     for factor in group.factors:
         if factor.attribute in RESULT_COLUMNS:
             raise WorkloadError(
-                f"attribute {factor.attribute!r} has the name of a result column. Rename the "
-                "attribute."
+                f"attribute {factor.attribute!r} has the same name as a column of the results. "
+                "Rename the attribute."
             )
 
 

@@ -32,18 +32,19 @@ _MOST_LETTERS = 120
 
 @dataclass(frozen=True)
 class TruncationLoss:
-    """The rows that a limit on the rows per person left out. `estimate_truncation` makes it.
+    """The rows that a limit on the rows per person left out; see `estimate_truncation`.
 
         lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
         lost.share
 
     Attributes:
-        kept: The number of rows in the first release.
-        whole: The number of rows in the second release.
+        kept: The estimated number of rows in the first release.
+        whole: The estimated number of rows in the second release.
         kept_unit: The limit of the first release on the rows per person.
         whole_unit: The higher limit of the second release.
-        apart: The attributes for which only one of the two releases leaves out rows outside the
-            domain. If there are any, those rows are in the difference too.
+        apart: The attributes for which one of the two releases leaves out rows outside the domain
+            and the other does not. If there are such attributes, these rows are also part of the
+            difference.
     """
 
     kept: Estimate
@@ -54,14 +55,14 @@ class TruncationLoss:
 
     @property
     def rows(self) -> Estimate:
-        """The number of rows left out, with an exact std: the two releases are independent."""
+        """The number of rows left out. Its std is exact, as the two releases are independent."""
         return Estimate(
             self.whole.value - self.kept.value, math.hypot(self.whole.std, self.kept.std)
         )
 
     @property
     def share(self) -> float:
-        """The share of rows left out, 1 - kept / whole. Noise may make it negative."""
+        """The share of rows left out, 1 - kept / whole. Noise may make this share negative."""
         return 1 - self.kept.value / self.whole.value
 
     def share_interval(self, confidence: float = DEFAULT_CONFIDENCE) -> tuple[float, float]:
@@ -74,14 +75,15 @@ class TruncationLoss:
 
         Raises:
             WorkloadError: The confidence is out of range.
-            InputError: The number of all rows is too close to zero, relative to its std.
+            InputError: The estimate of the number of all rows is too close to zero, compared with
+                its std.
         """
         z = find_quantile(confidence)
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
         if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
-                "the count of the second release is zero within its margin of error, so a share of "
-                "it is meaningless. Release it with a smaller std."
+                "the count of the second release is zero within its margin of error, so a share "
+                "of this count is meaningless. Release this count again with a smaller std."
             )
         return 1 - high, 1 - low
 
@@ -93,37 +95,39 @@ def estimate_truncation(
 
         lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
 
-    Rows beyond the second limit are in neither release, unless the second release counted every
-    row. The second release must keep all rows that the first one keeps, even where a unit of
-    privacy requires a person's rows to be in different cells.
+    Unless the second release counted every row, rows beyond its own limit are in neither release,
+    so the result does not include them. The second release must include all rows of the first
+    release, even if a unit of privacy requires a person's rows to be in different cells.
 
     Args:
-        kept: A release whose count limited the rows per person.
-        whole: A release of the same data with a higher limit.
-        expression: What to count: the name of a group of one answer, or an expression as in
+        kept: The first release, whose count limited the rows per person.
+        whole: The second release, of the same data with a higher limit or none.
+        expression: The rows to count: the name of a group with one answer, or an expression as in
             `Release.estimate` that is not a ratio.
-        of: The expression of the same count in the second release, if it differs there.
+        of: The expression for the same rows in the second release, if it is not the same as in the
+            first release.
 
     Returns:
         The rows left out.
 
     Raises:
-        InputError: The first release has no limit, the second has no higher one, they weight or
-            filter rows differently, or the expression is a ratio.
+        InputError: The first release has no limit, the second release does not have a higher limit,
+            the two releases weight or filter rows differently, or the expression is a ratio.
         WorkloadError: The expression cannot be read.
     """
     if kept.limited != "enforced":
         raise InputError(
-            "the first release did not limit the rows per person, so it left out none. "
-            "Name a release that was counted with person=."
+            "the first release did not limit the rows per person, so no row was left out. Name a "
+            "first release that was counted with person=...."
         )
     one, two = get_limit(kept.plan.unit), get_limit(whole.plan.unit)
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
         other = f"{two.records:,}{describe_apart(two)}" if is_known else "does not state how many"
         raise InputError(
-            f"the first release keeps at most {one.records:,} rows per person{describe_apart(one)},"
-            f" and the second {other}. The second must keep more."
+            f"the first release keeps at most {one.records:,} rows per "
+            f"person{describe_apart(one)}, and the second {other}. The second release must keep "
+            "more rows per person."
         )
     if kept.rows != whole.rows:
         raise InputError(

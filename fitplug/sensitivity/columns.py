@@ -138,7 +138,7 @@ def _write_out(path: AnswerPath) -> Columns:
         answers = path.answer_records(cells, counts)
         expected = np.concatenate([matrix @ counts, totals @ counts])
         if not np.array_equal(answers, expected):
-            raise make_plan_error(plan, "gives answers that differ from its strategy's")
+            raise make_plan_error(plan, "gives other answers than its integer coefficients give")
     return Columns(plan.workload.attributes, cells, matrix, totals, True)
 
 

@@ -252,7 +252,7 @@ def evaluate_numbers(
     """
     P, Q = multiples @ p, incidence.T @ q
     if not min(P.min(), Q.min()) > 0:
-        raise np.linalg.LinAlgError("a weight is zero")
+        raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
     z = np.sqrt(P / Q)
     value = float(np.sqrt(P * Q).sum())
     return DualValue(value, multiples.T @ (1 / z), incidence @ z, (1 / np.sqrt(z),))

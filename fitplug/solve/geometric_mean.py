@@ -123,7 +123,7 @@ def compute_mean(block: Block, p: FloatArray, q: FloatArray) -> GeometricMean:
     B, L = block.basis, block.representation
     q = q[block.rows]
     if not min(p.min(), q.min()) > 0:
-        raise np.linalg.LinAlgError("a weight is zero")
+        raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
     scaled_L = L * np.sqrt(q)[:, None]
     if _has_diagonal_product(B):
         entries = B * B

@@ -127,7 +127,8 @@ def _decide_rank(diagonal: FloatArray, size: int) -> int:
     doubtful = (diagonal > noise) & (diagonal < max(1e-9 * largest, 100 * noise))
     if doubtful.any():
         raise WorkloadError(
-            "some queries are almost, but not exactly, combinations of others, so the rank of the "
-            "workload cannot be decided. Round their coefficients, or leave one out."
+            "some queries are almost, but not exactly, linear combinations of other queries, so "
+            "the rank of the workload is uncertain. Round the coefficients of these queries, or "
+            "leave out one of the queries."
         )
     return int((diagonal > noise).sum())

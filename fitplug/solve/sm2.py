@@ -161,10 +161,15 @@ def solve_sm2(
         DesignError: Unless the problem is one dense block without total error.
     """
     if np.any(problem.fixed_weights):
-        raise DesignError("SM-II does not support total_error_weight. Use the dual solver.")
+        raise DesignError(
+            "the solver 'sm2' does not support total_error_weight. Remove the setting 'solver'."
+        )
     block = problem.blocks[0]
     if len(problem.blocks) != 1:
-        raise DesignError("SM-II needs one dense covariance. Use the dual solver.")
+        raise DesignError(
+            "the solver 'sm2' does not support this workload, which needs several covariance "
+            "matrices. Remove the setting 'solver'."
+        )
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)
     unit = lower = compute_mean(block, p, q).value

@@ -132,7 +132,7 @@ def _check_levels(attribute: Attribute) -> None:
             ask(_UNKNOWN)
         except DomainError:
             continue
-        raise AssertionError("an unknown level raises no DomainError")
+        raise AssertionError("an unknown level must raise DomainError")
 
 
 def _check_spec(attribute: Attribute) -> None:
@@ -155,7 +155,7 @@ def _check_spec(attribute: Attribute) -> None:
             Domain.from_spec({"a": {**written, "no_such_key": 1}})
         except DomainError:
             return
-        raise AssertionError("an unknown key of its spec raises no DomainError")
+        raise AssertionError("an unknown key in the attribute's spec must raise DomainError")
 
 
 def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None:
@@ -182,7 +182,7 @@ def _check_codes(attribute: Attribute, values: Mapping[Any, int | None]) -> None
         except DataError as error:
             require(_CANARY not in str(error), "an error quotes a value of a row")
         except Exception as error:  # what it is does not matter: it is the wrong class
-            raise AssertionError(f"a wrong type raises no DataError: {error!r}") from error
+            raise AssertionError(f"a wrong type must raise DataError: {error!r}") from error
         else:
             require(code == null, "a value of the wrong type has a cell")
     span = codec.integer_span

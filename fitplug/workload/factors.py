@@ -44,10 +44,11 @@ def ranges(bounds: Sequence[Sequence[Any]]) -> Ranges:
     """Ask for the counts of ranges of an attribute.
 
     Args:
-        bounds: One (low, high) per range, in the attribute's own values. Both ends belong to the
-            range. For Bins, `low` and `high` are edges, and the range has the cells between them.
-            For Categories the range goes from the first to the second in the order of the domain.
-            The cell of `other` is in a range whose high end is its label, such as (65, "missing").
+        bounds: A pair (low, high) for each range, with values of the attribute. Both ends belong to
+            the range. For Bins, `low` and `high` are edges, and the range has the cells between
+            them. For Categories, the range contains all values from `low` to `high` in the order of
+            the domain. A range includes the cell `other` if its high end is the label of this cell,
+            such as (65, "missing").
 
     Raises:
         WorkloadError: `bounds` is not a list of pairs.
@@ -133,7 +134,7 @@ class Factor:
         if self.kind == "total":
             return np.array([[0, self.size - 1]], dtype=np.int64)
         if self.cells is None:
-            raise WorkloadError(f"a {self.kind} factor has no intervals")
+            raise WorkloadError(f"queries of the kind {self.kind} have no intervals")
         return self.cells
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
@@ -223,7 +224,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
         return _build_named_factor(name, attribute, query)
     if isinstance(query, Factor):
         if (query.attribute, query.size) != (name, attribute.size):
-            raise WorkloadError(f"{name}: this factor belongs to another attribute")
+            raise WorkloadError(f"{name}: this query was made for another attribute")
         return query
     if get_codec(attribute).quantities:
         raise _make_measure_error(name, attribute)
@@ -239,7 +240,9 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
 def _make_measure_error(name: str, attribute: Attribute) -> WorkloadError:
     """Make the error for a query that is not possible on a measure."""
     kinds = " or ".join(map(repr, (*get_codec(attribute).quantities, "total")))
-    return WorkloadError(f"{name} is a measure: ask for {kinds}, or leave it out to count all rows")
+    return WorkloadError(
+        f"{name} is a measure. Use {kinds}, or leave {name} out to count all rows."
+    )
 
 
 def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
@@ -293,7 +296,9 @@ def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor
     """
     fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
     if not fits or cells.shape[1] != 2 or not len(cells):
-        raise WorkloadError(f"{name}: the cells of ranges must be pairs of integers")
+        raise WorkloadError(
+            f"{name}: each range must be a pair of integers, the numbers of its first and last cell"
+        )
     first, last = cells.T
     if not ((first >= 0) & (first <= last) & (last < attribute.size)).all():
         raise WorkloadError(
@@ -346,8 +351,8 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         )
     if cells is not None and array.shape[1] != cells:
         raise WorkloadError(
-            f"{name}: the matrix has {array.shape[1]} columns for {cells} cells. Give each row a "
-            "number for each cell. For ranges of values, use `ranges`."
+            f"{name}: the matrix has {array.shape[1]} columns, but the attribute has {cells} "
+            "cells. Give each row one number per cell. For ranges of values, use `ranges`."
         )
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):

@@ -30,21 +30,21 @@ class LabelledRows:
 
 
 def subsets(named: Mapping[str, Any]) -> LabelledRows:
-    """Ask for sets of values, or weighted sums of their counts, each with a label.
+    """Ask for the counts of sets of values, or for weighted sums of counts, each with a label.
 
         fp.subsets({"coast": ["15001", "15009"], "change": {"15001": 1, "15003": -1}})
 
     Args:
-        named: By label, a list of values or a mapping from values to coefficients. A list counts
-            everybody who has one of the values, once. A mapping multiplies the count of each value
-            by its coefficient, and adds up the products. A list always holds values and never
-            coefficients. Values are the attribute's own, or texts as tables show them, such as
-            "[0, 10)" for bins. For a Hierarchy, nodes of any level stand for all leaves in them. If
-            one node lies in another, their coefficients add up. Tables, files of targets and
-            expressions name the rows by the labels.
+        named: For each label, a list of values or a mapping from values to coefficients. With a
+            list, the query counts the rows that have one of the values. With a mapping, it
+            multiplies the count of each value by the coefficient, and adds up the products. Values
+            are written as in the domain, or as tables show them, such as "[0, 10)" for bins. For a
+            Hierarchy, a node of any level stands for all leaves in it. If a node lies within
+            another node of the same mapping, its leaves get the sum of both coefficients. Tables,
+            target files and expressions refer to these queries by their labels.
 
     Raises:
-        WorkloadError: A label or its values are not well formed.
+        WorkloadError: A label is invalid, or the values for it are.
     """
     if not isinstance(named, Mapping):
         raise WorkloadError(
@@ -115,13 +115,13 @@ def build_matrix(
                 row[first : last + 1] += coefficient
         if not row.any():
             raise WorkloadError(
-                f"{name}: all coefficients of row {label!r} are zero or cancel. Change them or "
-                "leave out the row."
+                f"{name}: all coefficients of row {label!r} are zero or cancel each other. Change "
+                "the coefficients, or leave out the row."
             )
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{name}: {label!r} is also the label of a value that this row does not count. "
-                "Rename the row."
+                f"{name}: the row label {label!r} is also the label of a value that this row does "
+                "not count. Rename the row."
             )
     return matrix + 0.0, tuple(label for label, _ in labelled.named)
 
@@ -159,8 +159,8 @@ def _find_cells(
         raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
     if len(intervals) > 1:
         raise WorkloadError(
-            f"{name}: row {label!r}: {value!r} is a node of several levels. List the leaves you "
-            "mean."
+            f"{name}: row {label!r}: nodes of several levels have the name {value!r}. List the "
+            "leaves that you mean."
         )
     return intervals.pop()
 

@@ -56,22 +56,25 @@ def queries(
     simultaneous: bool = False,
     name: str | None = None,
 ) -> UnboundQueryGroup:
-    """Ask for a group of queries: a Kronecker product of one factor per attribute.
+    """Ask for a group of queries: all combinations of the queries that you choose by attribute.
 
-    The group's shape has one axis per named attribute, in the order of their names. Attributes
-    that are not named are summed out. Exactly one of `variance`, `std` and `moe` is needed.
+    The group's matrix is the Kronecker product of one factor for each attribute. The group's shape
+    has an axis for each attribute in `factors`, in the same order. Queries count rows whatever
+    their values of the other attributes. Give exactly one of `variance`, `std` and `moe`.
 
     Args:
-        factors: By attribute, one of "identity", "prefix", "all_ranges", "total", `ranges(...)`,
-            `subsets(...)`, the name of a level of a Hierarchy, or a matrix: an array or a sparse
-            matrix of SciPy, of shape (rows, cells). For a Measure, "sum", in the measure's units.
-        variance: The largest variance of each answer: a number, or an array that broadcasts to the
-            group's shape.
-        std: The largest standard deviation of each answer, in the same forms.
-        moe: The largest margin of error of each answer at `confidence`, in the same forms.
+        factors: For each attribute, one of "identity", "prefix", "all_ranges", "total",
+            `ranges(...)`, `subsets(...)`, the name of a level of a Hierarchy, or a matrix: an array
+            or a sparse matrix of SciPy, of shape (queries, cells). For a Measure, also "sum", for
+            the sum of its values.
+        variance: The largest allowed variance of each answer: a number, or an array that broadcasts
+            to the group's shape.
+        std: The largest allowed standard deviation of each answer, in the same forms as `variance`.
+        moe: The largest allowed margin of error of each answer at `confidence`, in the same forms
+            as `variance`.
         confidence: The confidence of `moe`, strictly between 0 and 1; 0.95 by default.
-        simultaneous: Whether the margins of error of all answers of the group hold together with
-            that confidence, rather than each one separately.
+        simultaneous: Whether all answers of the group are simultaneously within their margins of
+            error with this confidence. If False, each answer separately is.
         name: The name of the group; by default it is derived from the factors.
 
     Raises:
@@ -101,13 +104,13 @@ def queries(
 def marginal(
     *attributes: str, name: str | None = None, **target: Unpack[TargetKeywords]
 ) -> UnboundQueryGroup:
-    """Ask for the marginal table of some attributes: the identity on each.
+    """Ask for the marginal table of some attributes: a count for each combination of their cells.
 
     Args:
         attributes: The names of the attributes.
         name: The name of the group; by default it is derived from the attributes.
-        target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
-            for `queries`.
+        target: One of `variance`, `std` and `moe`, as for `queries`. With `moe` you may also give
+            `confidence` and `simultaneous`.
 
     Raises:
         WorkloadError: An attribute is named twice, or the target or the name is invalid.
@@ -117,17 +120,19 @@ def marginal(
         (2, 4)
     """
     if len(set(attributes)) != len(attributes):
-        raise WorkloadError(f"marginal {attributes} names an attribute twice. Name each once.")
+        raise WorkloadError(
+            f"marginal {attributes} names an attribute twice. Name each attribute once."
+        )
     return _make_group(tuple(map(_ask_identity, attributes)), name, target)
 
 
 def total(*, name: str = "total", **target: Unpack[TargetKeywords]) -> UnboundQueryGroup:
-    """Ask for the number of all rows, a group of shape ().
+    """Ask for the number of all rows: a group of one query, with the shape ().
 
     Args:
         name: The name of the group.
-        target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
-            for `queries`.
+        target: One of `variance`, `std` and `moe`, as for `queries`. With `moe` you may also give
+            `confidence` and `simultaneous`.
 
     Raises:
         WorkloadError: The target or the name is invalid.
@@ -255,20 +260,23 @@ def marginals(
 ) -> UnboundMarginals:
     """Ask for the marginal tables of all combinations of up to some number of attributes.
 
-    These are the groups that `marginal` makes for each combination. Put them into a Workload's list
-    of groups, with other groups. A million groups take a few seconds.
+    The result stands for one group for each combination, as from `marginal`. Put it into the list
+    of groups of a Workload, together with other groups. Making a million groups takes a few
+    seconds.
 
         fp.Workload(domain, [fp.marginals(domain, ways=3, std=5.0), fp.total(std=1.0)])
 
     Args:
-        domain: The domain, which names the attributes.
-        ways: The numbers of attributes in a table. `3` means tables of one, two and three
-            attributes; `[3]`, tables of three only; `range(4)`, the total as well.
-        attributes: The names of the attributes that are combined; by default all attributes of
-            the domain except measures.
-        target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`, as
-            for `queries`. It is a number, or an array of one number for each table, in the order in
-            which `itertools.combinations` lists them, tables of fewer attributes first.
+        domain: The domain of the workload.
+        ways: The number of attributes in each table. `3` means tables of one, two and three
+            attributes, and `[3]` means only tables of three attributes. `range(4)` means the total
+            and tables of one, two and three attributes.
+        attributes: The names of the attributes to combine; by default all attributes of the domain
+            except measures.
+        target: One of `variance`, `std` and `moe`, as for `queries`. With `moe` you may also give
+            `confidence` and `simultaneous`. The target is a number, or an array with a number for
+            each table: tables of fewer attributes come first, and tables of equally many attributes
+            are in the order of `itertools.combinations`.
 
     Returns:
         The groups as one object. Its `len` is the number of groups, and iterating over it lists
@@ -289,14 +297,14 @@ def marginals(
             hint = suggest_nearest(name, domain.names)
             raise WorkloadError(f"marginals: the domain has no attribute {name!r}. {hint}")
     if len(set(names)) < len(names):
-        raise WorkloadError("marginals names an attribute twice. Name each once.")
+        raise WorkloadError("marginals names an attribute twice. Name each attribute once.")
     numbers = _read_ways(ways, len(names))
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
             f"marginals of {', '.join(map(str, numbers))} of {len(names)} attributes make "
-            f"{tables:,} tables, more than the limit of {MOST_TABLES:,}. Name fewer attributes or "
-            "lower ways."
+            f"{tables:,} tables. The limit is {MOST_TABLES:,} tables. Name fewer attributes, or "
+            "use smaller numbers in 'ways'."
         )
     try:
         read = read_target(**target)
@@ -304,8 +312,8 @@ def marginals(
         raise WorkloadError(f"marginals: {error}") from None
     if read.value.shape not in ((), (tables,)):
         raise WorkloadError(
-            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or one for "
-            f"each of the {tables:,} tables."
+            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or a list "
+            f"with one number for each of the {tables:,} tables."
         )
     return UnboundMarginals(names, numbers, read)
 
@@ -322,7 +330,7 @@ def _read_ways(ways: Any, attributes: int) -> tuple[int, ...]:
             f"ways = {ways!r} must be an integer from 0 to {attributes}, or a list of such integers"
         )
     if len(set(given)) < len(given):
-        raise WorkloadError(f"ways = {ways!r} lists a number twice. List each once.")
+        raise WorkloadError(f"ways = {ways!r} lists a number twice. List each number once.")
     return tuple(sorted(map(int, given)))
 
 

@@ -292,7 +292,9 @@ def _read_given_variances(group: QueryGroup) -> FloatArray:
     # Along axes with a stride of 0, whose entries are all the same, one entry is compared.
     seen = group.variances[tuple(slice(None if step else 1) for step in group.variances.strides)]
     if not (seen == variances).all():
-        raise ValueError(f"the variances of {group.name!r} do not have the shape of its target")
+        raise ValueError(
+            f"the stored variances of {group.name!r} do not fit the shape of its target"
+        )
     return variances
 
 

@@ -164,13 +164,15 @@ def read_target(
     kind, amount = _find_kind(variance, std, moe)
     if kind != "moe" and confidence is not None:
         raise WorkloadError(
-            f"confidence is for moe, but the target is {kind}. Leave confidence out."
+            f"the setting 'confidence' is only for the target 'moe', but the target is {kind}. "
+            "Remove 'confidence'."
         )
     if not isinstance(simultaneous, bool):
         raise WorkloadError(f"simultaneous = {simultaneous!r} must be True or False")
     if kind != "moe" and simultaneous:
         raise WorkloadError(
-            f"simultaneous is for moe, but the target is {kind}. Leave simultaneous out."
+            f"the setting 'simultaneous' is only for the target 'moe', but the target is {kind}. "
+            "Remove 'simultaneous'."
         )
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence

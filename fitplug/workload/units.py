@@ -47,12 +47,13 @@ class AddRemove:
 
     Attributes:
         records: k, the largest number of rows per person, at most 10^6.
-        distinct: Whether all rows of a person lie in different cells.
+        distinct: Whether a person has at most one row in each cell, that is, in each combination of
+            the values of all attributes.
         once_per: The name of an attribute. A person has at most one row in each cell of this
             attribute, including the cell `other`.
 
     Raises:
-        BudgetError: An argument is invalid, or two arguments exclude each other.
+        BudgetError: An argument is invalid, or the arguments cannot be combined.
     """
 
     records: int = 1
@@ -70,11 +71,13 @@ class AddRemove:
         if self.once_per is not None and not isinstance(self.once_per, str):
             raise BudgetError(f"once_per must be the name of an attribute, not {self.once_per!r}")
         if self.distinct and self.once_per is not None:
-            raise BudgetError("give distinct or once_per, not both")
+            raise BudgetError(
+                "the settings 'distinct' and 'once_per' cannot be combined. Remove one of them."
+            )
         if self.records == 1 and (self.distinct or self.once_per is not None):
             raise BudgetError(
-                "distinct and once_per need at least two rows per person. Leave them out or "
-                "raise records."
+                "the settings 'distinct' and 'once_per' need records of at least 2, because one "
+                "row per person is always distinct. Remove the setting, or raise records."
             )
 
     def __str__(self) -> str:
@@ -89,7 +92,7 @@ class AddRemove:
         return f"AddRemove(records={self.records}{more})"
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit as a table, as in a spec file, a plan file or a ledger."""
+        """Return the unit of privacy as a dict, as spec files, plan files and ledgers have it."""
         given = {"distinct": self.distinct, "once_per": self.once_per}
         return {"records": self.records} | {name: value for name, value in given.items() if value}
 
@@ -99,11 +102,11 @@ class ReplaceOne:
     """Neighbouring data sets differ in the values of one row, so the number of rows is public.
 
     Attributes:
-        within: The attributes whose values the row keeps, so the number of rows in each combination
-            of their cells is public too.
+        within: The attributes whose values the row keeps. The number of rows in each combination of
+            cells of these attributes is then public, too.
 
     Raises:
-        BudgetError: `within` is not a tuple of names, or has a name twice.
+        BudgetError: `within` is not a tuple of names, or a name is given twice.
 
     Example:
         >>> str(fp.ReplaceOne(within=("sex",)))
@@ -117,7 +120,10 @@ class ReplaceOne:
         if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
             raise BudgetError('within must be a tuple of attribute names, such as ("STATE",)')
         if len(set(names)) < len(names):
-            raise BudgetError(f"within names an attribute twice: {', '.join(names)}")
+            raise BudgetError(
+                f"the setting 'within' names an attribute twice: {', '.join(names)}. Name each "
+                "attribute once."
+            )
 
     def __str__(self) -> str:
         if not self.within:
@@ -130,7 +136,7 @@ class ReplaceOne:
         return 1
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the unit as a table, as in a spec file, a plan file or a ledger."""
+        """Return the unit of privacy as a dict, as spec files, plan files and ledgers have it."""
         return {"replace_one": list(self.within)}
 
 
@@ -138,7 +144,8 @@ def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
     """Raise DomainError if a name is not an attribute of a domain, or a measure."""
     for name in list_measures(domain, domain.ordered(names)):
         raise DomainError(
-            f"{key} names the measure {name!r}. Name an attribute that divides rows into cells."
+            f"the setting {key} names the measure {name!r}. Name an attribute that divides rows "
+            "into cells."
         )
 
 
@@ -196,13 +203,14 @@ def check_measures(unit: Unit, domain: Domain, names: Sequence[str]) -> None:
     shares = count_shares(domain, measures)
     if shares > MOST_SHARES:
         raise WorkloadError(
-            f"the numbers of units between the bounds of {', '.join(measures)} multiply to "
-            f"{shares:,}. The limit is {MOST_SHARES:,}. Give the measures larger units."
+            f"the numbers of units between the bounds of the measures {', '.join(measures)} have "
+            f"the product {shares:,}. The limit is {MOST_SHARES:,}. Give the measures larger "
+            "units."
         )
     if measures and isinstance(unit, AddRemove) and unit.distinct:
         raise WorkloadError(
-            f"distinct=True cannot be combined with the measure {measures[0]}. Leave distinct out, "
-            "or use once_per instead."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Remove the setting "
+            "'distinct', or replace it with 'once_per'."
         )
 
 
@@ -270,8 +278,8 @@ class BoundUnit:
             names = (unit.once_per,)
         elif measures := list_measures(domain, names):
             raise DomainError(
-                f"distinct cannot be combined with the measure {measures[0]}. Leave it out, or use "
-                "once_per instead."
+                f"distinct=True cannot be combined with the measure {measures[0]}. Remove the "
+                "setting 'distinct', or replace it with 'once_per'."
             )
         return cls(unit, tuple(sorted((name, get_codec(domain[name]).digest) for name in names)))
 

@@ -32,7 +32,7 @@ _MOST_NAMES = 20
 
 
 class Workload:
-    """Query groups with targets on a domain, which cannot be changed.
+    """The queries to answer and their targets. A workload cannot be changed.
 
     Args:
         domain: The domain.
@@ -40,13 +40,13 @@ class Workload:
 
     Attributes:
         domain: The domain.
-        groups: The query groups, bound to the domain.
-        attributes: The attributes that at least one group uses, in the order of the domain. All
-            others are summed out.
+        groups: The query groups, with their attributes and targets checked.
+        attributes: The attributes that at least one group uses, in the order of the domain. Queries
+            count rows whatever their values of the other attributes.
 
     Raises:
-        WorkloadError: An attribute is unknown, a name is used twice, a factor is not well formed,
-            or a target does not fit the shape of its group.
+        WorkloadError: An attribute is unknown, a name is used twice, the queries for an attribute
+            are invalid, or a target does not fit the shape of its group.
 
     Example:
         >>> fp.Workload(domain, [fp.marginal("sex", std=5.0), fp.total(std=1.0)]).query_count
@@ -73,17 +73,17 @@ class Workload:
     def from_matrix(
         cls, W: Any, *, name: str | None = "queries", **target: Unpack[TargetKeywords]
     ) -> Workload:
-        """Make a workload of one group from any workload matrix, as in the paper.
+        """Make a workload of one group from a matrix of queries (the paper's W).
 
         Args:
             W: Shape (m, d): an array, or a SciPy sparse matrix or linear operator, which
                 becomes an array. The domain has one attribute named "cell", with d cells.
             name: The name of the group.
-            target: `variance`, `std` or `moe`; `moe` also takes `confidence` and `simultaneous`,
-                as for `queries`; arrays have the shape (m,).
+            target: One of `variance`, `std` and `moe`, as for `queries`; arrays have the shape
+                (m,). With `moe` you may also give `confidence` and `simultaneous`.
 
         Raises:
-            WorkloadError: The matrix or the target is not well formed.
+            WorkloadError: The matrix or the target is invalid.
 
         Example:
             >>> fp.Workload.from_matrix([[1, 0], [1, 1]], std=5.0).cell_count
@@ -103,12 +103,12 @@ class Workload:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The numbers of cells of `attributes`."""
+        """The number of cells of each of `attributes`."""
         return get_shape(self.domain, self.attributes)
 
     @property
     def cell_count(self) -> int:
-        """d, the number of cells of `attributes` together, a Python int."""
+        """d, the number of combinations of the cells of all `attributes`, a Python int."""
         return math.prod(self.shape)
 
     @property
@@ -118,7 +118,7 @@ class Workload:
 
     @property
     def tables(self) -> tuple[tuple[str, ...], ...]:
-        """The largest sets of attributes that groups use; their tables answer every query."""
+        """The sets of attributes whose tables are enough to answer every query."""
         names, groups = self.domain.names, self.groups
         position = {name: i for i, name in enumerate(names)}
         members = [position[f.attribute] if f.kind != "total" else -1 for f in groups.factors]
@@ -129,8 +129,8 @@ class Workload:
     def matrix(self) -> FloatArray:
         """Build W, shape (m, d), as a dense array, even if it is large.
 
-        The rows of the groups follow one another, each group's in C order of its shape. The columns
-        are in C order of `attributes`.
+        The rows are ordered by group, and within a group in C order (the last axis changes
+        fastest). The columns are the cells of `attributes` in C order.
 
         Example:
             >>> workload.matrix().shape
@@ -148,13 +148,13 @@ class Workload:
         return np.concatenate([group.variances.ravel() for group in self.groups])
 
     def split(self, values: AnyArray) -> Mapping[str, AnyArray]:
-        """Split values by group.
+        """Split an array of one value per query into an array for each group.
 
         Args:
             values: Shape (m,), one per row of W.
 
         Returns:
-            A read-only array for the name of each group, of the group's shape.
+            A mapping from the name of each group to a read-only array of the group's shape.
         """
         ends = np.cumsum([group.size for group in self.groups])[:-1]
         arrays = {

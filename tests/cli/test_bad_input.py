@@ -42,7 +42,7 @@ REMEDY = re.compile(
     r"(?i)\b(add|at least|at line|check|change|choose|convert|correct|create|count|design"
     r"|did you mean|expects?|give|keep|known|leave|list|make|must|name|raise"
     r"|remove|rename|restore|round|should|split|try|use|write"
-    r"|does not fit|does not broadcast to the group's shape|columns for [0-9]+ cells|is missing"
+    r"|does not fit|does not broadcast to the group's shape|but the attribute has|is missing"
     r"|is needed|is not a number or an array|no such spec file|would overflow)\b"
 )
 
@@ -179,8 +179,8 @@ DOMAIN = [
     case("edge a string", INC, '[0, "10"]', "'INC'", "'10'"),
     case("edge a boolean", INC, "[false, true]", "'INC'", "False"),
     case("attribute without a name", "AGE = {", '"" = {', "[domain]", "''"),
-    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "Rename"),
-    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "Rename"),
+    case("attribute named as a key", "AGE = {", "moe = {", "[domain]", "'moe'", "reserved"),
+    case("attribute named as a result", "AGE = {", "lower = {", "[domain]", "'lower'", "reserved"),
 ]  # fmt: skip
 
 HUGE = [
@@ -310,7 +310,7 @@ PRIVACY = [
 
 OTHERS = [
     case("no ledger path", BUDGET, "", "[ledger] path", "missing"),
-    case("no ledger rho", "rho = 100.0", "", "[ledger] rho", "missing"),
+    case("no ledger rho", "rho = 100.0", "", "[ledger]", "is missing"),
     case("ledger path empty", BUDGET, 'path = ""', "[ledger] path", "''"),
     *(
         case(f"ledger rho {value}", "rho = 100.0", f"rho = {value}", "[ledger] rho", shown)

@@ -13,7 +13,7 @@ from fitplug_cli.commands import clusters
 from tests.helpers.command_line import SPEC, fitplug, make, tree
 
 NO_ADDRESS = "is not the address of a Dask scheduler. Write tcp://HOST:PORT"
-NO_ANSWER = "no Dask scheduler answered within 1 s. Start one, or correct the address"
+NO_ANSWER = "no Dask scheduler answered within 1 s. Start the scheduler, or correct the address"
 
 
 @pytest.fixture(params=["silent", "closing", "a web server", "noise"])

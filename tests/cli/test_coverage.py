@@ -41,11 +41,11 @@ def count_outside() -> dict[str | None, int]:
 
 def test_run_and_show_print_it(root: Path) -> None:
     for said in ((root / "said.txt").read_text(), fitplug("show", root / "release").out):
-        assert "coverage: intervals at 95%" in said
-        assert "any of them" in said
+        assert "rows not counted (95% margins of error)" in said
+        assert "any attribute" in said
         assert said.count("%") >= 8
         assert not secrets_in(said)
-    assert "std 3.426, at no further cost" in (root / "said.txt").read_text()
+    assert "(std 3.426), at no further cost" in (root / "said.txt").read_text()
 
 
 def test_a_run_names_how_to_count_what_it_leaves_out(root: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_run_names_how_to_count_what_it_leaves_out(root: Path, tmp_path: Path)
     assert other in said
     assert number not in said
     spec = make(tmp_path)
-    assert f"{other}; to estimate how many, {number}." in fitplug("design", spec).out
+    assert f"{other}; to estimate how many, set {number}." in fitplug("design", spec).out
     text = spec.read_text()
     for old, new, where in (
         ("{ records = 1 }", "{ replace_one = [] }", "."),
@@ -101,7 +101,7 @@ def test_it_costs_nothing(root: Path, tmp_path: Path) -> None:
     report = fitplug("report", root / "spec.toml", "-o", root / "report.html")
     assert report.code == 0
     page = (root / "report.html").read_text()
-    said = "Coverage: the number of rows not counted, by attribute, std 3.426, at no further cost."
+    said = "Coverage: estimates the rows not counted, by attribute (std 3.426), at no further cost."
     assert said in page
     assert "Not counted: " in page
 
@@ -116,13 +116,13 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
     spec.write_text(COVERED)
     ran = fitplug("run", spec, "--plan", tmp_path / "plain.npz")
     assert ran.code == 2
-    assert "designed for another spec" in ran.err
+    assert "does not have the queries, targets or coverage of" in ran.err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("[data]\n", '[data]\nperson = "NOTE"\n', "person limits only the rows in the tables"),
+        ("[data]\n", '[data]\nperson = "NOTE"\n', "'person' limits only the rows in the tables"),
         (
             "{ records = 1 }",
             "{ replace_one = [] }",

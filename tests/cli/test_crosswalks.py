@@ -196,17 +196,17 @@ def test_rows_written_in_the_spec(place):
 
 BAD = {
     "code,region\n0100110,a\nZEBRACANARY,a\n": "line 3: the code is not a value of GEOID",
-    "code,region\n0100110,\n": "line 2: column 2 is empty",
-    "code,region\n,a\n": "line 2: column 1 is empty",
-    "code,region\n0100110, a\n": "line 2: the value in column 2 has blanks around it",
+    "code,region\n0100110,\n": "line 2: no value in column 2",
+    "code,region\n,a\n": "line 2: no value in column 1",
+    "code,region\n0100110, a\n": "line 2: the value in column 2 starts or ends with white space",
     "0100110,a\n0100111,b\n": "the first line must name the columns, for example GEOID,region",
     "a,b,ZEBRACANARY\n1,2,3\n": "cannot tell which of the 3 columns have the codes of GEOID",
     "a\n1\n": "cannot tell which of the 1 columns",
     "a,a\n1,2\n": "cannot tell which of the 2 columns",
-    "code,region\n01, \t\n": "line 2: the value in column 2 has blanks",
-    "code,region\n01,\x1f\n": "line 2: the value in column 2 has blanks",
+    "code,region\n01, \t\n": "line 2: the value in column 2 starts or ends",
+    "code,region\n01,\x1f\n": "line 2: the value in column 2 starts or ends",
     "": "the crosswalk is empty",
-    "code,region\n": "column 1 is empty",
+    "code,region\n": "column 1 has no values",
 }
 
 
@@ -224,7 +224,7 @@ def test_what_is_wrong_with_a_file(place, content):
     [
         ("01,a\n02001,b\n", "3 of the 12 leaves of GEOID have no region"),
         ("01,a\n02,b\n01001,b\n", "regions overlap, so they cannot be a level"),
-        ("01,a\n02001,a\n02003,ZEBRACANARY\n", "do not nest with the levels"),
+        ("01,a\n02001,a\n02003,ZEBRACANARY\n", "cuts nodes of the levels"),
     ],
 )
 def test_what_makes_no_level(place, content, says):
@@ -371,7 +371,7 @@ class TestEstimate:
         answers = np.zeros(2, dtype=np.int64)
         fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "SEX", "--by", "AGE")
-        assert "no group of this release has the attribute 'AGE'. Attributes for --by" in ran.err
+        assert "no query of this release uses the attribute 'AGE'. Use with --by" in ran.err
         assert ran.err.endswith(": 'SEX'\n")
 
     def test_columns_by_name(self, blocks):
@@ -423,7 +423,7 @@ class TestEstimate:
         ("options", "says"),
         [
             (["--by", "countie"], "not an attribute .* Did you mean 'county'"),
-            (["--by", "SEX", "--leaf", "x"], "describe a file, but --by names 'SEX'"),
+            (["--by", "SEX", "--leaf", "x"], "describe a file, but --by names the attribute 'SEX'"),
             (["--by", "none.csv"], "no such crosswalk"),
         ],
     )
@@ -442,4 +442,4 @@ class TestEstimate:
         fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "both", "--by", "top")
         assert ran.code == 2
-        assert "'top' is a level of 'x', 'y'. Use a crosswalk" in ran.err
+        assert "'top' is a level of several attributes: 'x', 'y'. Give --by a file" in ran.err

@@ -132,7 +132,7 @@ def test_tables_of_lakes_and_columns_that_files_lack(tmp_path: Path) -> None:
     spec.write_text(SPEC.replace('"people/"', '"people/"\nversion = 3'))
     ran = fitplug("count", spec, "--dry-run")
     assert ran.code == 2
-    assert '[data] version needs table = "delta"' in ran.err
+    assert "[data] 'version' needs 'table' = \"delta\"" in ran.err
     pq.write_table(first.drop_columns(["SEX"]), tmp_path / "people" / "c.parquet")
     spec.write_text(SPEC)
     assert "has no column 'SEX'" in fitplug("count", spec, "--dry-run").err

@@ -258,7 +258,7 @@ class TestFiles:
         ("name", "says"),
         [
             ("e.txt", "as CSV or Parquet. Use a name that ends in .csv"),
-            ("none/e.csv", "no such folder"),
+            ("none/e.csv", "folder does not exist"),
             (".csv/", "ends in .csv|cannot be written"),
         ],
     )

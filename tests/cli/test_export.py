@@ -92,7 +92,7 @@ def test_formats_of_other_packages(stored, tmp_path, monkeypatch):
         (["--format", "sdmx-csv", "--agency", "1 2"], "is not an SDMX identifier"),
         (["--format", "frictionless", "--agency", "X"], "need --format sdmx-csv"),
         (["--format", "frictionless", "--dimension", "A=B"], "need --format sdmx-csv"),
-        (["--format", "sdmx-csv", "--agency", "X", "--dimension", "A"], "names with = between"),
+        (["--format", "sdmx-csv", "--agency", "X", "--dimension", "A"], "written as NAME=VALUE"),
         (["--format", "frictionless", "--confidence", "2"], "confidence"),
     ],
 )

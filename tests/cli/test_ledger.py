@@ -257,7 +257,7 @@ class TestCharging:
     @pytest.mark.parametrize(
         ("wrong", "says"),
         [
-            ("epsilon = 1.0", "epsilon with delta"),
+            ("epsilon = 1.0", "epsilon and delta"),
             ("rho = 1.0\nepsilon = 1.0\ndelta = 0.1", "rho alone"),
             ("epsilon = 1e-30\ndelta = 0.1", "epsilon = 1e-30"),
         ],

@@ -215,7 +215,7 @@ class TestRelease:
         (tmp_path / "targets.csv").write_text(rows.replace("sum", "total"))
         ran = fitplug("design", path, "--output", tmp_path / "plan.npz")
         assert ran.code == 2
-        assert "line 2: the group has no row with this INCOME" in ran.err
+        assert "line 2: the group has no answer for this INCOME" in ran.err
 
 
 class TestReport:
@@ -228,8 +228,8 @@ class TestReport:
             assert "sum of INCOME" in text
             assert f"Measure INCOME: {CLAMPED}." in text
             assert NOT_COVERED in text
-            assert "costs the most privacy" in text
-            assert "needs answers in the same units" in text
+            assert "costs more privacy than the costlier" in text
+            assert "only for answers in the same units" in text
             assert "counts by INCOME" not in text
         assert "6 counts and sums at rho" in page.read_text(encoding="utf-8")
 
@@ -249,15 +249,15 @@ class TestReport:
 
 
 REFUSED = [
-    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure: ask for 'sum'"),
-    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave it out to count all rows"),
+    ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure. Use 'sum'"),
+    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave INCOME out to count all rows"),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
     ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
-    ("unit = 10", "unit = 7", "a whole number of units apart (unit 7)"),
+    ("unit = 10", "unit = 7", "a whole number of units (unit 7)"),
     ("unit = 10", "unit = 0.00001", "at most 33,554,432. Move a bound"),
     ("unit = 10", 'unit = "a"', "unit = 'a' must be a positive number"),
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),
@@ -363,5 +363,5 @@ def test_a_codebook_says_the_bounds_and_the_unit(tmp_path, kind):
     (tmp_path / "book.json").write_text(json.dumps({"INCOME": {"min": 0, "max": 5, "unit": 2}}))
     ran = fitplug("design", path)
     assert ran.code == 2
-    said = {"csv": "line 4: min, max and unit must be numbers", "json": "are not valid"}
+    said = {"csv": "line 4: 'min', 'max' and 'unit' must", "json": "no valid values for this"}
     assert said[kind] in ran.err

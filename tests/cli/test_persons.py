@@ -85,7 +85,7 @@ def test_a_key_of_two_columns(spec: Path) -> None:
     shutil.rmtree(spec.parent / "release")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "was counted with person = ('HOUSE', 'LINE'), but" in ran.err
+    assert "were made with person = ('HOUSE', 'LINE'), but" in ran.err
     spec.write_text(SPEC.replace('"PERSONID"', '["HOUSE", "SEX"]'), encoding="utf-8")
     assert "person = 'SEX' identifies people" in fitplug("run", spec).err
 
@@ -97,7 +97,7 @@ def test_counts_made_without_persons_are_refused(spec: Path) -> None:
     spec.write_text(SPEC, encoding="utf-8")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "was counted without [data] person, but" in ran.err
+    assert "were made without [data] person, but" in ran.err
 
 
 def test_a_column_of_persons_that_is_not_there(spec: Path) -> None:
@@ -127,7 +127,7 @@ def test_persons_are_not_queried(spec: Path) -> None:
     spec.write_text(SPEC.replace("PERSONID", "SEX"), encoding="utf-8")
     ran = fitplug("run", spec)
     assert ran.code == 2
-    assert "[data] person = 'SEX' identifies people, so no query may use it" in ran.err
+    assert "[data] person = 'SEX' identifies people, so no query may use this column" in ran.err
 
 
 def test_an_empty_name(spec: Path) -> None:
@@ -154,7 +154,7 @@ def test_one_counts_file_carries_several_releases(spec: Path) -> None:
     for command in (["run", other], ["release", other, "--counts", recount]):
         ran = fitplug(*command, "--covered-by", "men")
         assert ran.code != 0
-        assert re.search("the counts file (of that charge|of that release)", ran.err)
+        assert re.search("the counts file of (that|the earlier) release", ran.err)
     assert not (spec.parent / "women").exists()
     ran = fitplug("release", other, "--counts", counts, "--covered-by", "men")
     assert (ran.code, ran.err) == (0, "")

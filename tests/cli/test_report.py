@@ -283,7 +283,7 @@ def test_nothing_is_said_in_the_cost_of_single_records_where_these_are_apart(uni
         assert "too small for further counts" not in text
     assert "rho of zCDP, for one person" in text
     apart = plan.bound_unit.apart
-    assert f"differ by the rows of one person, at most 3{apart}. The releases" in text
+    assert f"differ by the rows of one person (at most 3{apart}). The releases" in text
     assert "for one person, rounded up" in text
     record = build_report_record(facts, None)
     assert record["unit"]["records"] == 3
@@ -431,9 +431,9 @@ def test_prices_of_a_plan_of_the_product_family_are_told_with_its_gap(capsys):
 
 def test_a_plan_without_prices_says_why(capsys):
     told = collect_facts(PLANS["total error"]())
-    assert "has no prices" in render_page(told)
+    assert "shares of rho are not shown" in render_page(told)
     print_report(told, full=False)
-    assert "has no prices" in capsys.readouterr().out
+    assert "shares of rho are not shown" in capsys.readouterr().out
 
 
 def test_title_and_authors():

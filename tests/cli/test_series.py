@@ -68,7 +68,7 @@ def test_display_tables_of_each_period(tmp_path, spec):
     spec.write_text(shown.replace("display = true", "display = { totals = { months = 3 } }"))
     ran = fitplug("series", "begin", spec, "--key", "2024")
     assert (ran.code, ran.out) == (2, "")
-    assert "display of a series cannot match totals. Write display = true" in ran.err
+    assert "display tables of a series cannot be made to add up to totals. Set" in ran.err
     assert not (tmp_path / "out").exists()
     spec.write_text(shown)
     assert fitplug("series", "begin", spec, "--key", "2024").code == 0
@@ -81,7 +81,7 @@ def test_display_tables_of_each_period(tmp_path, spec):
     spec.write_text(SPEC)
     ran = fitplug("series", "add", spec, 2)
     assert ran.code == 2
-    assert "or display tables. Use the spec it was created with" in ran.err
+    assert "or display tables. Use the spec that the series was created with" in ran.err
 
 
 def test_a_spec_month_by_month(tmp_path, spec):
@@ -129,7 +129,7 @@ def test_what_is_drawn_is_shown_and_verified(tmp_path, spec):
     for arguments in (["show", out, "--display"], ["verify", out, "--ledger", spec]):
         ran = fitplug(*arguments)
         assert ran.code == 2
-        assert "a series" in ran.err
+        assert "needs a complete release" in ran.err
     ran = fitplug("estimate", out, "months")
     assert ran.code == 2
     assert "out is a series, not a release. `fitplug show` prints what is drawn" in ran.err
@@ -167,7 +167,7 @@ def test_what_is_refused(tmp_path, spec):
     refuse(2, "not the folder of a series", "add", spec, 1)
     refuse(2, "--key", "begin", spec)
     periods = 'periods = "MONTH"'
-    refuse(2, "cannot be drawn period by period", *begin, change=(periods, ""))
+    refuse(2, "cannot be released period by period", *begin, change=(periods, ""))
     refuse(2, "Did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
     text = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 10.0', "")
     refuse(2, "needs a ledger", *begin, change=(SPEC, f"ledger = false\n{text}"))

@@ -104,7 +104,7 @@ class TestCompare:
         assert fitplug("report", root / "release").out == fitplug("report", plan).out
         ran = fitplug("compare", root / "people", other)
         assert ran.code == 2
-        assert "is a folder without a plan. Give a spec, a plan or a release." in ran.err
+        assert "contains no plan. Give a spec, a plan file or a release." in ran.err
 
     def test_units_that_differ(self, root):
         other = root / "three.toml"

@@ -84,9 +84,9 @@ def test_a_tree_by_columns(files, file):
 
 def test_lines_are_counted_over_cells_of_several_lines(tmp_path):
     (tmp_path / "p.csv").write_text('city,note\n"a","1\n2"\n\nb,3\nb,4\n')
-    refused(tmp_path, {"codebook": "p.csv", "column": "city"}, "line 6: the code is listed twice")
+    refused(tmp_path, {"codebook": "p.csv", "column": "city"}, "line 6: an earlier line has")
     (tmp_path / "p.csv").write_text('city,note\n"a","1\n2"\n\nb\n')
-    refused(tmp_path, {"codebook": "p.csv", "column": "city"}, "line 5 must have as many cells")
+    refused(tmp_path, {"codebook": "p.csv", "column": "city"}, "line 5 must have as many values")
 
 
 def test_integers_of_parquet_stay_integers(files):
@@ -122,17 +122,17 @@ WRONG = {
     "none.csv": (None, "none.csv: no such codebook"),
     "none.parquet": (None, "none.parquet: no such codebook"),
     "empty.csv": ("", "empty.csv: the codebook is empty"),
-    "header.csv": ("GEOID\n", "column 1 is empty"),
-    "twice.csv": ("GEOID\n{0}\n{1}\n{0}\n", "twice.csv: line 4: the code is listed twice"),
-    "short.csv": ("GEOID\n{0}\n01\n", "line 3: the code has 2 characters, but level 'tract'"),
-    "blank.csv": ("GEOID,x\n{0},1\n{1} ,2\n", "line 3: the value in column 1 has blanks"),
-    "gap.csv": ("GEOID,x\n{0},1\n,2\n", "line 3: column 1 is empty"),
-    "ragged.csv": ("GEOID,x\n{0},1\n{1}\n", "line 3 must have as many cells"),
-    "other.csv": ("ZEBRACANARY,x\n{0},1\n", "no column 'GEOID' or 'tract'"),
+    "header.csv": ("GEOID\n", "column 1 has no values"),
+    "twice.csv": ("GEOID\n{0}\n{1}\n{0}\n", "twice.csv: line 4: an earlier line has the same code"),
+    "short.csv": ("GEOID\n{0}\n01\n", "line 3: the code has 2 characters, but codes of"),
+    "blank.csv": ("GEOID,x\n{0},1\n{1} ,2\n", "line 3: the value in column 1 starts or ends"),
+    "gap.csv": ("GEOID,x\n{0},1\n,2\n", "line 3: no value in column 1"),
+    "ragged.csv": ("GEOID,x\n{0},1\n{1}\n", "line 3 must have as many values"),
+    "other.csv": ("ZEBRACANARY,x\n{0},1\n", "neither a column 'GEOID' nor a column 'tract'"),
     "columns.csv": ("GEOID,GEOID\n{0},1\n", "several columns 'GEOID'"),
     "quotes.csv": ('GEOID\n{0}\n"ZEBRACANARY', "not valid CSV"),
     "people.csv": ("GEOID\nZEBRACANARY1\nZEBRACANARY2\n", "line 2: the code has 12 characters"),
-    "book.json": ("{{}}", "needs a CSV or Parquet file"),
+    "book.json": ("{{}}", "must be CSV or Parquet, not JSON"),
     "damaged.parquet": ("PAR1ZEBRACANARYPAR1", "damaged.parquet cannot be read"),
 }
 
@@ -152,10 +152,10 @@ def test_what_is_wrong_with_parquet(tmp_path):
 
     refused(tmp_path, of(pa.array([1.5])), "column 1 must contain text or integers, not double")
     refused(tmp_path, of(pa.array([1001])), "row 1: the code is not text")
-    refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: column 1 is empty")
-    refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: the code is listed twice")
+    refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: no value in column 1")
+    refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: an earlier line has the same code")
     refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be between")
-    refused(tmp_path, of(pa.array([], pa.string())), "column 1 is empty")
+    refused(tmp_path, of(pa.array([], pa.string())), "column 1 has no values")
     pq.write_table(pa.table({"a": [1, 2**62], "b": [1, 2]}), tmp_path / "t.parquet")
     large = {"levels": ["a", "b"], "codebook": "t.parquet"}
     refused(tmp_path, large, "row 2: the code must be between")
@@ -165,11 +165,11 @@ def test_what_is_wrong_with_a_list(tmp_path):
     (tmp_path / "l.txt").write_text("\n \n")
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.txt"}, "the list of leaves is empty")
     (tmp_path / "l.txt").write_text(f"{TRACTS[0]}\n\n{TRACTS[0]}\n")
-    refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.txt"}, "line 3: the code is listed twice")
-    refused(tmp_path, {"categories": "l.txt"}, "line 3: the code is listed twice")
+    refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.txt"}, "line 3: an earlier line has")
+    refused(tmp_path, {"categories": "l.txt"}, "line 3: an earlier line has the same code")
     (tmp_path / "l.txt").write_text(f"{TRACTS[0]}\n{SECRET}\n")
     entry = {"prefix": 12, "categories": "l.txt"}
-    refused(tmp_path, entry, "at least the 12 characters of its prefix")
+    refused(tmp_path, entry, "shorter than its prefix of 12 characters")
     refused(tmp_path, {"categories": "none.txt"}, "no such list of codes")
     refused(tmp_path, {"levels": ["a", "b"], "leaves": "l.txt"}, "does not show how levels nest")
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.csv"}, "write codebook = FILE")
@@ -179,7 +179,7 @@ def test_what_is_wrong_with_a_list(tmp_path):
 def test_a_copy_of_the_records_is_no_list(tmp_path, mark):
     records = ["SEX{0}AGE", "1{0}{1}", "2{0}40", "", "1{0}"]
     (tmp_path / "people.txt").write_text("\n".join(records).format(mark, SECRET))
-    says = "looks like a table. Name its column: codebook = FILE, column = NAME"
+    says = "looks like a table. Name the column of codes: codebook = FILE, column = NAME"
     refused(tmp_path, {"categories": "people.txt"}, f"people.txt: the list of codes {says}")
     refused(tmp_path, {"levels": BY_PREFIX, "leaves": "people.txt"}, f"the list of leaves {says}")
     # One line may have marks, and so may several that are no columns.
@@ -192,27 +192,27 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
     (tmp_path / "p.csv").write_text(
         f"a,b,c\n{SECRET}/x,y,1\n{SECRET},x/y,2\nz,y,3\nz,x/y,4\n", encoding="utf-8"
     )
-    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "Use labels without '/'")
+    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "Use codes without '/'")
 
 
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ({"levels": BY_PREFIX, "codebook": 3}, "codebook must be the path of a file"),
-        ({"levels": BY_PREFIX, "codebook": "tracts.csv", "column": 3}, "column must be the name"),
+        ({"levels": BY_PREFIX, "codebook": 3}, "'codebook' must be the path of a file"),
+        ({"levels": BY_PREFIX, "codebook": "tracts.csv", "column": 3}, "'column' must be the name"),
         ({"levels": BY_PREFIX, "codebook": "tracts.csv", "leafs": []}, "unknown key 'leafs'"),
         (
             {"levels": BY_PREFIX, "codebook": "tracts.csv", "leaves": "x"},
             "Keep one of these keys",
         ),
-        ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "column needs codebook"),
+        ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "'column' needs 'codebook'"),
         ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing integers from 1"),
         ({"levels": {"total": 11}, "codebook": "tracts.csv"}, "name of a kind of query"),
         ({"levels": 3, "codebook": "tracts.csv"}, "levels must be a list of names"),
         ({"levels": ["NAME", "GEOID", "GEOID"], "codebook": "tracts.csv"}, "named twice"),
         ({"levels": ["STATE", "GEOID"], "codebook": "tracts.csv"}, "no column 'STATE'"),
         ({"codebook": "tracts.csv", "column": "GEOID", "prefix": 2}, "unknown key 'prefix'"),
-        ({"column": "GEOID"}, "codebook must be the path"),
+        ({"column": "GEOID"}, "'codebook' must be the path"),
     ],
 )
 def test_what_is_wrong_with_an_entry(files, entry, says):

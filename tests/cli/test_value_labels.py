@@ -139,12 +139,12 @@ def test_a_column_has_labels(folder):
     [
         (
             TREE | {"label": {"state": "note"}},
-            "line 3: its node has a different label on an earlier",
+            "line 3: an earlier line has a different label",
         ),
         (TREE | {"label": "names"}, "no column 'names'"),
         (TREE | {"label": {"county": "name"}}, "no level 'county'"),
-        (TREE | {"label": 3}, "label must be the name of a column"),
-        ({"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"}, "label needs codebook"),
+        (TREE | {"label": 3}, "'label' must be the name of a column"),
+        ({"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"}, "'label' needs 'codebook'"),
     ],
 )
 def test_wrong_labels_of_files_are_refused(folder, entry, says):
@@ -156,11 +156,14 @@ def test_wrong_labels_of_files_are_refused(folder, entry, says):
 @pytest.mark.parametrize(
     ("labels", "says"),
     [
-        ({"sex": {"3": "x"}}, "'3' has a label but is not a value"),
-        ({"sex": {"1": ""}}, "must be a text that is not empty"),
-        ({"sex": {"1": 1}}, "must be a text"),
+        ({"sex": {"3": "x"}}, "'3' has a label, but it is not one of"),
+        ({"sex": {"1": ""}}, "each label must be a string"),
+        ({"sex": {"1": 1}}, "must be a string"),
         ({"age": {"1": "x"}}, "no attribute 'age'"),
-        ({"sex": {"1": "x"}, "race": {"a": "y"}}, "'race_label' has the name of the label column"),
+        (
+            {"sex": {"1": "x"}, "race": {"a": "y"}},
+            "'race_label' has the same name as the column for the labels",
+        ),
     ],
 )
 def test_wrong_labels_are_refused(labels, says):

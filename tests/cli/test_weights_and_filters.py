@@ -120,7 +120,7 @@ def test_counts_of_other_rows_are_not_released(tmp_path: Path, other: str) -> No
     (tmp_path / "other.toml").write_text(other)
     ran = fitplug("release", tmp_path / "other.toml", "--counts", tmp_path / "spec.counts.npz")
     assert ran.code == 2
-    assert "spec.counts.npz was counted with other rules (each row counts POP times;" in ran.err
+    assert "The counts file has: each row counts POP times;" in ran.err
     assert not (tmp_path / "release").exists()
     assert not (tmp_path / "budget.db").exists()
 
@@ -157,12 +157,16 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"POP"', '"SEX"', "[data] weight = 'SEX' .* Leave it out of the queries"),
+        ('"POP"', '"SEX"', "[data] weight = 'SEX' .* Remove this attribute from the queries"),
         ('"POP"', '""', r"\[data\] weight = '' String should have at least 1 character"),
         ('"POP"', '"POPP"', "has no column 'POPP' in its first line"),
         ("SUMLEV =", "SUMLEVEL =", "has no column 'SUMLEVEL' in its first line"),
-        ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] where cannot use 'POP'"),
-        ('{ SUMLEV = "040" }', "{ SUMLEV = [] }", r"\[data\] where lists no value of 'SUMLEV'"),
+        ('{ SUMLEV = "040" }', '{ POP = "040" }', r"\[data\] the filter 'where' cannot use 'POP'"),
+        (
+            '{ SUMLEV = "040" }',
+            "{ SUMLEV = [] }",
+            r"\[data\] the filter 'where' lists no value of 'SUMLEV'",
+        ),
         ('{ SUMLEV = "040" }', "{ SUMLEV = 4.0 }", "Use only strings"),
         (
             '{ SUMLEV = "040" }',
@@ -210,7 +214,7 @@ def test_a_release_keeps_how_rows_were_understood(tmp_path: Path) -> None:
 def test_free_releases_are_of_the_very_counts_that_were_charged(tmp_path: Path) -> None:
     """In the rows of another year, a person may be in another cell, and pay there too."""
     ran = fitplug("run", make(tmp_path), "--covered-by", "1")
-    assert (ran.code, "weight or where may select other rows. Use" in ran.err) == (2, True)
+    assert (ran.code, "weight or where may differ from that release. Use" in ran.err) == (2, True)
     assert not (tmp_path / "release").exists()
     domain = fp.Domain({"SEX": ["1", "2"]})
     plan, less = (

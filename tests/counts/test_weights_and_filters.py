@@ -226,27 +226,31 @@ def test_what_are_no_weights(weights: Any) -> None:
         ({"weights": "people"}, DataError, "unknown column 'people'"),
         ({"weights": [1, 2, 3]}, DataError, "different lengths"),
         ({"weights": "sex"}, DomainError, "is also an attribute of the queries"),
-        ({"weights": "pop", "where": {"pop": 1}}, DomainError, "where cannot use 'pop'"),
+        (
+            {"weights": "pop", "where": {"pop": 1}},
+            DomainError,
+            "the filter 'where' cannot use 'pop'",
+        ),
         ({"where": {"levle": "040"}}, DataError, "unknown column 'levle'"),
         (
             {"where": {"level": 40}},
             DataError,
-            "hold integers, the type of the values in where",
+            "hold integers, the type of its values in the filter 'where'",
         ),
         (
             {"where": {"pop": "1"}},
             DataError,
-            "hold strings, the type of the values in where",
+            "hold strings, the type of its values in the filter 'where'",
         ),
         (
             {"where": {"nested": 1}},
             DataError,
-            "hold integers, the type of the values in where",
+            "hold integers, the type of its values in the filter 'where'",
         ),
         (
             {"where": {"nested": "1"}},
             DataError,
-            "hold strings, the type of the values in where",
+            "hold strings, the type of its values in the filter 'where'",
         ),
         ({"where": {"level": []}}, DomainError, "lists no value of 'level'"),
         ({"where": {"level": ["040", 50]}}, DomainError, "only strings, only integers"),
@@ -266,7 +270,7 @@ def test_what_is_refused(options: Any, error: Any, says: str) -> None:
 
 
 def test_persons_and_weights_do_not_go_together() -> None:
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="cannot be combined"):
         check_weight("pop", {}, (), "id")
     with pytest.raises(DomainError, match="must be the name of a column"):
         check_weight("", {}, ())

@@ -441,7 +441,7 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
     two = {"age": "a g e", "sex": "s"}
     tables = fp.count(fp.Source(parts, columns=two), (domain, [("age",), ("sex",)]))
     assert (tables["age"][70], tables["sex"].tolist()) == (1, [1, 2])
-    with pytest.raises(fp.DataError, match=r"'a g e' is read as .* Give each a column of its own"):
+    with pytest.raises(fp.DataError, match=r"'a g e' is read for .* Store one column for each"):
         fp.count(fp.Source(parts, columns=columns), wanted)
     with pytest.raises(fp.DataError, match="has no column 'a ge'"):
         fp.count(fp.Source(tmp_path / "a.parquet", columns={"age": "a ge"}), wanted)

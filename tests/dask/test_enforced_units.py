@@ -288,7 +288,7 @@ def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
     ("options", "error", "says"),
     [
         ({"unit": fp.AddRemove(3)}, BudgetError, "Name the column of persons"),
-        ({"person": "id"}, BudgetError, "nothing limits their rows"),
+        ({"person": "id"}, BudgetError, "no setting limits the rows per person"),
         (
             {"unit": fp.ReplaceOne(("month",)), "person": "id"},
             BudgetError,
@@ -297,7 +297,7 @@ def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
         (
             {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},
             DomainError,
-            "no table counts 'site'. Add a query on it, or use AddRemove",
+            "no table has the attribute 'site'. Add a query on 'site', or use AddRemove",
         ),
         (
             {"unit": fp.AddRemove(3, once_per="year"), "person": "id"},
@@ -334,9 +334,7 @@ class TestPlans:
         path = write(tmp_path / "a.parquet", events(7))
         for unit in (fp.AddRemove(3), fp.AddRemove()):
             plan = fp.design(self.workload, unit=unit)
-            with pytest.raises(
-                BudgetError, match=r"a different unit of privacy .*\. Leave out unit"
-            ):
+            with pytest.raises(BudgetError, match=r"a different unit of privacy .*\. Remove unit="):
                 fpd.count(fp.Source(path, person="id"), plan, unit=fp.AddRemove(2))
 
     def test_a_plan_for_one_record_keeps_one(self, tmp_path: Path) -> None:

@@ -578,14 +578,18 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
     ("options", "error", "says"),
     [
         ({"unit": fp.AddRemove(2)}, BudgetError, "Name the column of persons"),
-        ({"person_key": KEY}, BudgetError, "the source has no person"),
-        ({"person": "id"}, BudgetError, "'id' identifies persons, but nothing limits"),
+        ({"person_key": KEY}, BudgetError, "needs a count that limits the rows per person"),
+        ({"person": "id"}, BudgetError, "'id' identifies persons, but no setting limits"),
         (
             {"person": "id", "unit": fp.AddRemove(1), "person_key": b"short"},
             TypeError,
             "16 secret bytes",
         ),
-        ({"person": "age", "unit": fp.AddRemove(1)}, DomainError, "cannot be counted as well"),
+        (
+            {"person": "age", "unit": fp.AddRemove(1)},
+            DomainError,
+            "queries cannot use it as an attribute",
+        ),
         (
             {"person": "idd", "unit": fp.AddRemove(1)},
             DataError,

@@ -150,7 +150,7 @@ class TestTheCharge:
         if what == "a result column":
             domain = fp.Domain({"std": ["1", "2"]})
             plan = fp.design(fp.Workload(domain, [fp.marginal("std", std=9.0)]))
-            tables, message = count_zeros(plan), "'std' has the name of a result column"
+            tables, message = count_zeros(plan), "'std' has the same name as a column"
         elif what == "a unit":
             use_small_parts(monkeypatch, 1)
             monkeypatch.setattr(pieces, "LARGEST_UNIT", 1)
@@ -317,7 +317,7 @@ class TestResuming:
             release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         assert audit.read() == drawn
         assert not list(keys.iterdir())
-        with pytest.raises(InputError, match="a backup of this place would hold"):
+        with pytest.raises(InputError, match="a backup of this folder would hold"):
             release_source(
                 PLAN, TABLES, tmp_path / "out", ledger=ledger, key_file=tmp_path / "moved.key"
             )

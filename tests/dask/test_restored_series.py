@@ -136,7 +136,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "without answers": (lambda f: published(f).unlink(), "is missing. Restore the folder"),
     "of other counts": (
         lambda f: rewrite_seal(published(f), f),
-        "Restore the newest copy.*are not the counts",
+        "Restore the newest copy.*were not drawn from",
     ),
     "counts gone": (
         lambda f: (f.hidden / "counts-00001").unlink(),
@@ -151,7 +151,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "staged, damaged": (lambda f: flip(stage_only(f)), "may hold answers that were drawn"),
     "staged, of other counts": (
         lambda f: rewrite_seal(stage_only(f), f),
-        "not the counts its answers were drawn from",
+        "were not drawn from the encrypted counts",
     ),
     "staged, counts gone": (
         lambda f: (stage_only(f), (f.hidden / "counts-00001").unlink()),

@@ -229,9 +229,9 @@ def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        ({"age": 10}, "the domain does not have"),
-        ({"age": "9"}, "the domain does not have"),
-        ({"agee": 9}, "which is not counted. Did you mean 'age'"),
+        ({"age": 10}, "which is not in its domain"),
+        ({"age": "9"}, "which is not in its domain"),
+        ({"agee": 9}, "which is not a column that is counted. Did you mean 'age'"),
         ({"id": "a"}, "belong to one person"),
     ],
 )

@@ -220,7 +220,8 @@ def test_singular_strategies_that_still_answer():
     evaluated = fp.evaluate(dense(np.ones((1, 4))), fp.Strategy.from_matrix(pairs))
     assert evaluated.privacy_cost == pytest.approx(math.sqrt(2.0))
     with pytest.raises(
-        fp.WorkloadError, match="group 'queries', which is not a combination of the strategy's rows"
+        fp.WorkloadError,
+        match="group 'queries', which is not a linear combination of the strategy's rows",
     ):
         fp.evaluate(dense(prefix(4)), fp.Strategy.from_matrix(np.ones((1, 4))))
 

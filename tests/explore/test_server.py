@@ -159,8 +159,8 @@ class TestDesign:
             ({"kind": "moe", "value": 1, "confidence": 100}, "Confidence must be below 100%."),
             ({"kind": "relative", "percent": 1, "confidence": 90}, "Typical count is missing."),
             ({"kind": "factor", "value": 2}, "This group cannot have this kind of target."),
-            ({"kind": ["std"]}, "This is not a kind of target."),
-            (None, "This is not a target."),
+            ({"kind": ["std"]}, "The kind of this target is not valid."),
+            (None, "The target is not valid."),
         ],
     )
     def test_a_wrong_target_is_a_problem_and_its_fix(

@@ -112,11 +112,11 @@ def test_the_keys_are_the_values_without_other() -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "no other": (lambda: make_algorithm(domain=fp.Domain({"sex": SEX, "age": fp.Integers(0, 3)})),
-                 "'age' must be integers or categories with `other`"),
+                 "'age' must be Integers or Categories with other="),
     "replaced": (lambda: make_algorithm(unit=fp.ReplaceOne()), "not support the unit of privacy"),
     "no total": (lambda: make_algorithm(fp.queries({"age": fp.ranges([(0, 1)])}, std=2.0)),
                  "need the number of all rows"),
-    "no table": (lambda: make_algorithm(fp.total(std=2.0)), "the plan has no table"),
+    "no table": (lambda: make_algorithm(fp.total(std=2.0)), "the plan only counts all rows"),
 }  # fmt: skip
 
 
@@ -128,5 +128,5 @@ def test_plans_that_have_no_contingency_table_are_refused(case: str) -> None:
 
 
 def test_other_marginals_of_each_column_are_refused() -> None:
-    with pytest.raises(ValueError, match="Leave oneway out"):
+    with pytest.raises(ValueError, match="Remove oneway="):
         make_algorithm(oneway="all")

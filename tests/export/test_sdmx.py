@@ -213,7 +213,7 @@ def test_dimensions_codes_and_structures_of_others(tmp_path):
         ({"dimensions": {"MONTH": "TIME_PERIOD"}}, "dimensions: unknown 'MONTH'"),
         ({"dimensions": {"STATE": "REF AREA"}}, "'REF AREA' is not an SDMX dimension"),
         ({"dimensions": {"STATE": "A", "SEX": "A"}}, "two attributes have the same dimension"),
-        ({"dimensions": {"STATE": "TIME_PERIOD"}}, "TIME_PERIOD needs dates without `other`"),
+        ({"dimensions": {"STATE": "TIME_PERIOD"}}, "TIME_PERIOD needs dates without 'other'"),
         ({"codes": {"STATE": {"01": "a b"}}}, "'a b' is not an SDMX code"),
         ({"codes": {"STATE": {"01": "A", "03": "A"}}}, "two labels have the same code"),
         ({"dataflows": {"sexes": "DF_SEX"}}, "'DF_SEX' is not an SDMX dataflow"),
@@ -256,7 +256,7 @@ def test_names_of_result_columns_are_refused(tmp_path, name):
     plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
     release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
     for write in (fpe.write_data_package, partial(fpe.write_sdmx, agency="A")):
-        with pytest.raises(WorkloadError, match="has the name of a result column"):
+        with pytest.raises(WorkloadError, match="same name as a column of the results"):
             write(release, tmp_path / "out")
 
 

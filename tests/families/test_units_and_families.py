@@ -63,10 +63,10 @@ ELSEWHERE = {
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
 REFUSED = {
-    ("tree", "distinct"): "Leave distinct out, or use once_per",
-    ("cells apart", "distinct"): "Leave distinct out, or use once_per",
-    ("tree and dense cells", "distinct"): "Leave distinct out, or use once_per",
-    ("sums", "distinct"): "Leave distinct out, or use once_per instead",
+    ("tree", "distinct"): "Remove the setting 'distinct', or replace it",
+    ("cells apart", "distinct"): "Remove the setting 'distinct', or replace it",
+    ("tree and dense cells", "distinct"): "Remove the setting 'distinct', or replace it",
+    ("sums", "distinct"): "Remove the setting 'distinct', or replace it",
 }
 TOLERANCES = {"crossed trees": 0.01}  # the product family is near enough otherwise
 CASES = [case for case in list_family_cases() if case not in REFUSED]

@@ -151,12 +151,12 @@ def test_a_spec_names_a_table_and_a_connection(
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ('table = "people"', "", "'connection' also needs 'table'"),
-        ('table = "people"', 'table = "people"\npath = "x"', "path is for files"),
-        ('table = "people"', 'table = "people"\ncluster = "x"', "cluster is for files"),
-        ('connection = "sqlite://${WHERE}.sqlite"', 'path = "x"', 'must be "delta" or "iceberg"'),
-        ('connection = "sqlite://${WHERE}.sqlite"\ntable = "people"', "", "path is missing"),
-        ('table = "people"', 'table = "people"\nzone = "UTC"', "zone is for files"),
+        ('table = "people"', "", "'connection' needs the name of a table"),
+        ('table = "people"', 'table = "people"\npath = "x"', "'path' is for files"),
+        ('table = "people"', 'table = "people"\ncluster = "x"', "'cluster' is for files"),
+        ('connection = "sqlite://${WHERE}.sqlite"', 'path = "x"', 'use "delta" or "iceberg"'),
+        ('connection = "sqlite://${WHERE}.sqlite"\ntable = "people"', "", "the data are missing"),
+        ('table = "people"', 'table = "people"\nzone = "UTC"', "'zone' is for files"),
     ],
 )
 def test_a_spec_says_what_is_wrong(

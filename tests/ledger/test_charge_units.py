@@ -104,7 +104,7 @@ class TestTheUnitOfALedger:
         with pytest.raises(LedgerError, match=r"not \(.*cells"):
             fp.Ledger(tmp_path / "l.db", unit=unit, domain=other)
         if isinstance(unit, fp.ReplaceOne):
-            with pytest.raises(LedgerError, match="costs do not add up"):
+            with pytest.raises(LedgerError, match="costs for these two units cannot be added"):
                 ledger.charge(1, what="preview", unit=unit, domain=other)
             assert ledger.entries() == ()
         else:
@@ -159,7 +159,9 @@ def test_a_charge_is_converted_upward_or_refused(
     ledger = fp.Ledger(tmp_path / "l.db", rho=10, unit=kept, domain=DOMAIN)
     tenth = Fraction(1, 10)
     if factor is None:
-        with pytest.raises(LedgerError, match="costs do not add up") as caught:
+        with pytest.raises(
+            LedgerError, match="costs for these two units cannot be added"
+        ) as caught:
             ledger.charge(tenth, what="preview", unit=unit, domain=DOMAIN)
         assert f"({BoundUnit.bind(kept, DOMAIN)})" in str(caught.value)
         assert f"({BoundUnit.bind(unit, DOMAIN)})" in str(caught.value)
@@ -215,7 +217,7 @@ def test_what_a_count_enforced_holds_for_persons_with_more_records(
     assert float(published.entry.rho) == pytest.approx(plan.rho)
     assert fp.Release.load(tmp_path / "out").entry == published.entry
     replacing = fp.Ledger(tmp_path / "r.db", rho=100, unit=fp.ReplaceOne())
-    with pytest.raises(LedgerError, match="costs do not add up"):
+    with pytest.raises(LedgerError, match="costs for these two units cannot be added"):
         fp.release(plan, count(unit=fp.AddRemove(1), person="id"), ledger=replacing)
 
 

@@ -54,7 +54,7 @@ def test_an_entry_keeps_the_plan_and_the_place(path: Path) -> None:
     entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST, folder="/where/it/went")
     assert (entry.plan_digest, entry.folder) == (DIGEST, "/where/it/went")
     assert Ledger(path).entries() == (entry,)
-    with pytest.raises(InputError, match="folder of a charge must be non-empty text"):
+    with pytest.raises(InputError, match="'folder' of a charge must be non-empty text"):
         ledger.charge(0.1, what="x", folder="half a pair \ud83d")
     assert len(ledger.entries()) == 1
 
@@ -65,7 +65,7 @@ def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
     with pytest.raises(LedgerError) as caught:
         ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
     for words in (
-        "already has a charge under the key 'k'",
+        "already has a charge with the key 'k'",
         entry.time,
         f"for the plan {DIGEST[:12]}",
         "Nothing was charged",
@@ -94,10 +94,10 @@ def test_a_budget_in_epsilon_and_delta(path: Path) -> None:
 
 def test_a_budget_in_epsilon_is_for_gaussian_noise_unless_it_says_otherwise(path: Path) -> None:
     ledger, noise = Ledger(path, epsilon=1.0, delta=1e-9), DiscreteNoise(1e6, 10)
-    with pytest.raises(BudgetError, match=r"does not name its noise. Nothing was charged"):
+    with pytest.raises(BudgetError, match=r"this charge is not known. Nothing was charged"):
         ledger.charge(1e-6, what="of another kind")
     with pytest.raises(
-        BudgetError, match="Gaussian noise, and this charge does not name its noise"
+        BudgetError, match="Gaussian noise, but the kind of noise of this charge is not known"
     ):
         ledger.check(1e-6)
     ledger.check(1e-6, noise=noise)
@@ -111,7 +111,7 @@ def test_a_budget_in_epsilon_is_for_gaussian_noise_unless_it_says_otherwise(path
     any_noise.charge(any_noise.remaining, what="of another kind")
     with pytest.raises(OverBudget):
         any_noise.charge(1e-9, what="Gaussian", noise=noise)
-    with pytest.raises(BudgetError, match="any_noise is for a new ledger"):
+    with pytest.raises(BudgetError, match="any_noise is only for a new ledger"):
         Ledger(path.with_name("rho.db"), 1.0, any_noise=True)
 
 
@@ -134,7 +134,8 @@ def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) ->
     ledger.charge(1e-3, what="much", noise=DiscreteNoise(1e6, 10))
     for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
         with pytest.raises(
-            OverBudget, match=r"noise_std = 2(0)? is over budget: .* left for noise this small"
+            OverBudget,
+            match=r"noise_std = 2(0)? is too small for the .* left for noise this small",
         ):
             look(0.9 * rho_at(1.0, 1e-9), noise=noise)
     assert len(ledger.entries()) == 1

@@ -278,7 +278,7 @@ def test_a_key_is_charged_once(path: Path) -> None:
         ledger.charge(2.0, what="x", key="release 1")  # refused, so the key is still free
     ledger.charge(0.1, what="x", key="release 1")
     for rho in (0.1, 0.2, 5.0):
-        with pytest.raises(LedgerError, match="under the key 'release 1'") as caught:
+        with pytest.raises(LedgerError, match="with the key 'release 1'") as caught:
             Ledger(path).charge(rho, what="y", key="release 1")
         assert names_problem_and_fix(str(caught.value), path)
     for _ in range(2):

@@ -181,7 +181,7 @@ class TestQueries:
 
     @pytest.mark.parametrize("query", ["identity", "prefix", "all_ranges", "count", [[1.0, 0.0]]])
     def test_other_queries_of_a_measure_are_refused(self, query):
-        with pytest.raises(fp.WorkloadError, match="y is a measure: ask for 'sum'"):
+        with pytest.raises(fp.WorkloadError, match=r"y is a measure\. Use 'sum'"):
             fp.Workload(DOMAIN, [fp.queries({"y": query}, std=1.0)])
         with pytest.raises(fp.WorkloadError):
             fp.Workload(DOMAIN, [fp.queries({"y": fp.ranges([(0, 5)])}, std=1.0)])

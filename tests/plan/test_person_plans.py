@@ -158,7 +158,7 @@ class TestForgedPlans:
         sets = self.plan.strategy.structure.sets
         cells = sets.cells.copy()
         cells[-1] = [1, 1, -1]
-        with pytest.raises(PlanError, match="not sets of rows"):
+        with pytest.raises(PlanError, match="prove the plan's lower bound do not fit"):
             self.name_differences(cells, sets.labels).verify()
 
     def test_two_records_in_one_symmetric_month_prove_nothing(self):
@@ -169,7 +169,7 @@ class TestForgedPlans:
         labels = sets.labels.copy()
         labels[several[0], :, month] = 0
         structure = replace(plan.strategy.structure, named=RecordSets(sets.cells, labels))
-        with pytest.raises(PlanError, match="not sets of rows"):
+        with pytest.raises(PlanError, match="prove the plan's lower bound do not fit"):
             replace(plan, strategy=replace(plan.strategy, structure=structure)).verify()
 
     def test_regions_that_are_none_prove_nothing(self):
@@ -177,7 +177,7 @@ class TestForgedPlans:
         for wrong in (-1, 3):
             labels = sets.labels.copy()
             labels[-1, 0] = wrong
-            with pytest.raises(PlanError, match="not sets of rows"):
+            with pytest.raises(PlanError, match="prove the plan's lower bound do not fit"):
                 self.name_differences(sets.cells, labels).verify()
 
     def test_a_bound_needs_the_differences_that_prove_it(self):
@@ -192,5 +192,5 @@ class TestForgedPlans:
 def test_a_unit_without_periods_is_refused(unit):
     """By an error that python -O does not remove."""
     structure = fp.design(monthly(), unit=fp.AddRemove(3, once_per="month")).strategy.structure
-    with pytest.raises(WorkloadError, match="has neither once_per nor distinct"):
+    with pytest.raises(WorkloadError, match="must have the setting 'once_per' or 'distinct'"):
         find_person_records(structure, unit)

@@ -401,7 +401,7 @@ def test_fewer_records_claimed_are_refused_when_loading(plan: fp.Plan, tmp_path:
     path = tmp_path / "plan.npz"
     for records in (0, 1, plan.strategy.max_records - 1, plan.strategy.max_records + 1, 10**30):
         write_with_digest(path, header | {"max_records": str(records)}, arrays)
-        with pytest.raises(fp.PlanError, match="number of rows that the plan can hold"):
+        with pytest.raises(fp.PlanError, match="number of rows that the plan can count"):
             fp.Plan.load(path)
 
 

@@ -33,9 +33,9 @@ def test_a_bound_above_the_cost_is_refused(plan, monkeypatch):
     plan.verify()
     high = evaluate_objective(plan) * (1 + 1e-9)
     monkeypatch.setattr(verification, "certify_bound", lambda *_: high)
-    with pytest.raises(fp.PlanError, match="exceeds the plan's own cost"):
+    with pytest.raises(fp.PlanError, match="is higher than its own cost"):
         dataclasses.replace(plan, lower_bound=high).verify()
-    with pytest.raises(fp.PlanError, match="exceeds the plan's own cost"):
+    with pytest.raises(fp.PlanError, match="is higher than its own cost"):
         plan.verify()
 
 
@@ -101,7 +101,7 @@ def test_pairs_weighted_by_budgets_do_not_double_a_bound():
 
 EDITS = {
     "variances": ("unit_variances", 0.01, "variances"),
-    "dual weights": ("p", 0.0, "prove its claims|lower bound|dual weights"),
+    "dual weights": ("p", 0.0, "prove what it states|lower bound|dual weights"),
 }
 
 

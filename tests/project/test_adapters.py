@@ -81,11 +81,14 @@ def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"again": True}, "again needs a release into a folder. Give folder"),
-        ({"replace": True}, "replace needs a release into a folder"),
-        ({"key_file": "a.key"}, "key_file needs a release into a folder"),
-        ({"client": object()}, "client needs a release into a folder"),
-        ({"folder_options": {"key": "CANARY"}}, "folder_options needs a release into a folder"),
+        ({"again": True}, "'again' is only for a release into a folder. Name a folder"),
+        ({"replace": True}, "'replace' is only for a release into a folder"),
+        ({"key_file": "a.key"}, "'key_file' is only for a release into a folder"),
+        ({"client": object()}, "'client' is only for a release into a folder"),
+        (
+            {"folder_options": {"key": "CANARY"}},
+            "'folder_options' is only for a release into a folder",
+        ),
         ({"folder": "out", "folder_options": {"key": "CANARY"}}, "Give the URL of a store"),
     ],
 )

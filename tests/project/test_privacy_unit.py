@@ -74,7 +74,7 @@ def test_the_command_line_refuses_it_before_any_work(tmp_path: Path) -> None:
     assert fitplug("run", tmp_path / "spec.toml", "--key", "first").code == 0
     ran = fitplug("run", tmp_path / "spec.toml", "--covered-by", "first")
     assert ran.code == 2
-    assert "needs a count of the same rows as in that release" in ran.err
+    assert "needs the rows that the earlier release counted" in ran.err
 
 
 def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_counts_limited_by_another_column_are_refused(tmp_path: Path) -> None:
         spec.write_text(other)
         ran = fitplug("release", spec, "--counts", counts)
         assert ran.code == 2
-        assert "was counted with person = 'visit'" in ran.err
+        assert "were made with person = 'visit'" in ran.err
         assert said in ran.err
     assert not (tmp_path / "b.db").exists()
 

@@ -79,7 +79,7 @@ def find_unit(shape: Shape) -> str:
 
 
 def refuse_lost_order(shape: Shape) -> str | None:
-    return None if shape.periods else "cannot be drawn period by period"
+    return None if shape.periods else "cannot be released period by period"
 
 
 def refuse_persons_within(shape: Shape) -> str | None:
@@ -94,7 +94,7 @@ def refuse_distances(shape: Shape) -> str | None:
 
 def refuse_vectors(shape: Shape) -> str | None:
     if shape.plan.unit == fp.ReplaceOne():
-        return "no metric on vectors"
+        return "a vector of counts does not work"
     domain, names = shape.plan.domain, shape.plan.workload.attributes
     has_sums = any(isinstance(domain[name], fp.Measure) for name in names)
     return refuse_distances(shape) or ("has no sums" if has_sums else None)
@@ -102,7 +102,7 @@ def refuse_vectors(shape: Shape) -> str | None:
 
 def refuse_frames(shape: Shape) -> str | None:
     if shape.plan.unit == fp.ReplaceOne():
-        return "Give the attribute a cell for other values"
+        return "Give the attribute other="
     return refuse_distances(shape)
 
 

@@ -178,7 +178,10 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ({"std": 1.0, "simultaneous": True}, "simultaneous is for moe"),
+            (
+                {"std": 1.0, "simultaneous": True},
+                "the setting 'simultaneous' is only for the target 'moe'",
+            ),
             ({"moe": 1.0, "simultaneous": 1}, "simultaneous = 1 must be True or False"),
         ],
     )

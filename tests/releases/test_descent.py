@@ -137,7 +137,7 @@ class TestBlocks:
             ({"n": float("nan")}, "not a finite number"),
             ({"n": 5, "cells[a = 1]": 6}, "no nonnegative histogram"),
             ({"cells[a = 1]": 6, "cells[a = 2]": -1}, "no nonnegative histogram"),
-            ({"cells[a = 1]": 6, "cells[b = 2]": 3}, "regions that overlap without nesting"),
+            ({"cells[a = 1]": 6, "cells[b = 2]": 3}, "regions that overlap without one region"),
             ({"cells[a <= 1]": 6}, "cannot match the total"),
             ({"n": 5, "ab": 6}, "'ab' has 35 answers. Give an array of shape"),
         ],

@@ -89,7 +89,7 @@ def test_bad_requests(release):
     domain = fp.Domain({"std": ["a", "b"]})
     plan = fp.design(fp.Workload(domain, [fp.marginal("std", std=2.0)]))
     own = fp.Release(plan=plan, answers=np.zeros(plan.strategy.size, np.int64), rho=plan.rho)
-    with pytest.raises(fp.WorkloadError, match="'std' has the name of a result column"):
+    with pytest.raises(fp.WorkloadError, match="'std' has the same name as a column"):
         own.to_arrow("std")
 
 

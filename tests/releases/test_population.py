@@ -180,10 +180,10 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
         exact(COARSE, whole, "declared"),
     )
     for first in ("declared", None):
-        with pytest.raises(InputError, match="Name a release that was counted with person="):
+        with pytest.raises(InputError, match="Name a first release that was counted with person="):
             fp.estimate_truncation(exact(PLAN, counted, first), many)
     with pytest.raises(
-        InputError, match=r"keeps at most 3 .* second 3\. The second must keep more"
+        InputError, match=r"keeps at most 3 .* second 3\. The second release must keep more"
     ):
         fp.estimate_truncation(few, few)
     with pytest.raises(InputError, match="second does not state how many"):
@@ -203,7 +203,7 @@ def test_releases_that_tell_nothing_of_a_limit_are_refused(
     near = fp.TruncationLoss(
         fp.Estimate(70.0, 20.0), fp.Estimate(100.0, 60.0), PLAN.unit, COARSE.unit
     )
-    with pytest.raises(InputError, match="Release it with a smaller std"):
+    with pytest.raises(InputError, match="Release this count again with a smaller std"):
         near.share_interval()
 
 
@@ -394,7 +394,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     assert record["left_out_by_one_only"] == ["AGE"]
     ran = fitplug("truncation", tmp_path / "rows", tmp_path / "release")
     assert ran.code == 2
-    assert "The second must keep more" in ran.err
+    assert "The second release must keep more" in ran.err
 
     declared = SPEC.replace('person = "ID"\n', "")
     spec.write_text(declared.replace("path", "path", 1) + '[output]\npath = "d"\n', "utf-8")
@@ -404,7 +404,7 @@ def test_the_command_line_says_it_everywhere(tmp_path: Path) -> None:
     )
     ran = fitplug("truncation", tmp_path / "d", tmp_path / "rows")
     assert ran.code == 2
-    assert "so it left out none" in ran.err
+    assert "so no row was left out" in ran.err
 
 
 APART = {
@@ -437,7 +437,7 @@ def test_a_unit_that_keeps_records_apart_is_part_of_the_limit() -> None:
     for first, kept in releases.items():
         for second, whole in releases.items():
             if (first, second) not in KEEPS_MORE:
-                with pytest.raises(InputError, match="The second must keep more"):
+                with pytest.raises(InputError, match="The second release must keep more"):
                     fp.estimate_truncation(kept, whole, "months")
                 continue
             lost = fp.estimate_truncation(kept, whole, "months")

@@ -180,7 +180,7 @@ class TestRefusals:
         assert ledger.spent == pytest.approx(released.rho)
         assert ledger.spent >= plan.rho_exact
         records = fp.Ledger(tmp_path / "records.db", rho=100.0, unit=fp.AddRemove())
-        with pytest.raises(LedgerError, match="costs do not add up"):
+        with pytest.raises(LedgerError, match="costs for these two units cannot be added"):
             fp.release(plan, count(plan), ledger=records)
         assert records.spent == 0
 

@@ -187,9 +187,7 @@ class TestColumns:
         assert_same(make_bound_workload(workload.domain, groups), workload)
         vary = np.arange(1.0, 1 + groups[3].size).reshape(groups[3].shape)
         groups[3] = dataclasses.replace(groups[3], variances=vary)
-        with pytest.raises(
-            ValueError, match="the variances of 'a' do not have the shape of its target"
-        ):
+        with pytest.raises(ValueError, match="variances of 'a' do not fit the shape of its target"):
             make_bound_workload(workload.domain, groups)
 
     def test_products_and_sets_are_those_of_each_group(self):

@@ -38,9 +38,9 @@ def test_the_spec_form_is_read_back(unit):
         (lambda: fp.AddRemove(records=2, once_per=3), "the name of an attribute, not 3"),
         (
             lambda: fp.AddRemove(2, distinct=True, once_per="a"),
-            "give distinct or once_per, not both",
+            "'once_per' cannot be combined",
         ),
-        (lambda: fp.AddRemove(once_per="a"), "and once_per need at least two rows per person"),
+        (lambda: fp.AddRemove(once_per="a"), "and 'once_per' need records of at least 2"),
         (
             lambda: fp.ReplaceOne(within="STATE"),
             r'must be a tuple of attribute names, such as \("STATE",\)',

@@ -147,7 +147,7 @@ class TestTargets:
         (lambda: fp.marginal("sex", std=[]), "empty array"),
         (
             lambda: fp.marginal("sex", std=1.0, confidence=0.9),
-            "confidence is for moe, but the target is std",
+            "'confidence' is only for the target 'moe'",
         ),
         (lambda: fp.marginal("sex", moe=1.0, confidence=1.0), "confidence = 1.0"),
         (lambda: fp.marginal("sax", std=1.0), "Did you mean 'sex'"),
@@ -159,7 +159,10 @@ class TestTargets:
         (lambda: fp.queries({"age": fp.ranges([])}, std=1.0), "list of"),
         (lambda: fp.queries({"age": fp.ranges([(1,)])}, std=1.0), "pair"),
         (lambda: fp.queries({"age": np.ones(4)}, std=1.0), "1 dimensions"),
-        (lambda: fp.queries({"age": np.ones((2, 3))}, std=1.0), "3 columns for 4 cells"),
+        (
+            lambda: fp.queries({"age": np.ones((2, 3))}, std=1.0),
+            "3 columns, but the attribute has 4 cells",
+        ),
         (lambda: fp.queries({"age": np.ones((0, 4))}, std=1.0), "empty"),
         (lambda: fp.queries({"age": [[1, math.nan, 0, 0]]}, std=1.0), "nan at row 0, column 1"),
         (lambda: fp.queries({"age": [["a", "b", "c", "d"]]}, std=1.0), "not an array of numbers"),

@@ -55,8 +55,9 @@ def check_ledger_is_kept(spec: Spec) -> None:
     if number is not None:
         raise LedgerError(
             f"the ledger {spec.ledger_path} does not exist, but {what} charged to a ledger as "
-            f"charge {number}. Name that ledger, or restore it. It is the only record of what was "
-            "spent on these people. For a release about other people, use another [output] path."
+            f"charge {number}. Set [ledger] path to the ledger with this charge, or restore that "
+            "file: it is the only record of what was spent on these people. For a release about "
+            "other people, set [output] path to another folder."
         )
 
 
@@ -108,7 +109,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     raise OverBudget(
         f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = "
         f"{float(most):g}. Multiply every std and moe by {relax:.4g}, or raise max_rho. `fitplug "
-        f"report {spec.path}` shows which targets to relax instead.",
+        f"report {spec.path}` shows how to relax only some targets.",
         requested=needed,
         remaining=floor_written(most),
     )

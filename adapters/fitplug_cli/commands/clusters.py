@@ -61,8 +61,8 @@ def _open_client(spec: Spec, address: str) -> Client:
             return Client(address, timeout=_CONNECT_SECONDS)
     except (OSError, asyncio.TimeoutError):  # includes errors of name resolution and of Dask
         raise FitplugError(
-            f"{where}: no Dask scheduler answered within {_CONNECT_SECONDS} s. Start one, or "
-            "correct the address."
+            f"{where}: no Dask scheduler answered within {_CONNECT_SECONDS} s. Start the "
+            "scheduler, or correct the address."
         ) from None
     except Exception:  # Dask raises errors of many types for a bad address
         if address.startswith(("tls://", "wss://")):

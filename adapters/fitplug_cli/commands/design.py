@@ -99,7 +99,7 @@ def find_plan(path: Path) -> tuple[Plan, Spec | None]:
     if zipfile.is_zipfile(file):
         return Plan.load(file), None
     if path.is_dir():
-        raise InputError(f"{path} is a folder without a plan. Give a spec, a plan or a release.")
+        raise InputError(f"{path} contains no plan. Give a spec, a plan file or a release.")
     spec = load_spec(path)
     return design_at_any_cost(spec), spec
 
@@ -183,9 +183,9 @@ def load_plan(spec: Spec, path: Path) -> Plan:
         )
     is_same = has_queries(spec, plan) and plan.has_coverage == spec.design.coverage
     if not is_same or not _fits_budget(spec, plan):
-        what = "for another rho" if is_same else "for another spec"
+        what = "rho of" if is_same else "queries, targets or coverage of"
         raise InputError(
-            f"{path}: this plan was designed {what} than {spec.path}. Design it again."
+            f"{path}: this plan does not have the {what} {spec.path}. Design the plan again."
         )
     check_max_rho(spec, plan)
     return plan

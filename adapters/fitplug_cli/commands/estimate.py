@@ -91,7 +91,7 @@ def estimate(
         str | None,
         typer.Option(
             "--attribute",
-            help="Attribute that the codes in the --by file belong to, if no column has its name.",
+            help="Attribute of the codes in the --by file, if no column is named after it.",
         ),
     ] = None,
     leaf: Annotated[
@@ -271,9 +271,9 @@ def _check_has_attribute(
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
-    known = ", ".join(map(repr, others)) or "none, because the release has only totals"
+    known = ", ".join(map(repr, others)) or "nothing, because the release has only totals"
     raise WorkloadError(
-        f"no group of this release has the attribute {attribute!r}. Attributes for --by: {known}"
+        f"no query of this release uses the attribute {attribute!r}. Use with --by: {known}"
     )
 
 

@@ -250,11 +250,13 @@ def _write_spec(
         if target.is_symlink() or (target.exists() and not target.is_file()):
             raise InputError(f"{file} is not a regular file. Choose another name.")
         if target.exists() and target.samefile(path):
-            raise InputError(f"{file} is the spec of this page. Choose another name.")
+            raise InputError(f"{file} is the spec that this page shows. Choose another name.")
     existing = [file for file in written if (folder / file).exists()]
     if existing and not may_replace:
         verb = "exists" if len(existing) == 1 else "exist"
-        raise AlreadyExists(f"{' and '.join(existing)} already {verb}.")
+        raise AlreadyExists(
+            f"{' and '.join(existing)} already {verb}. Choose another name, or replace."
+        )
     if name in existing:
         check_target(folder / name, load_spec)
     place = LocalPlace(folder, PUBLIC)
@@ -264,5 +266,5 @@ def _write_spec(
             if may_replace:
                 place.replace(file, content)
             elif not place.create(file, content):
-                raise AlreadyExists(f"{file} already exists.")
+                raise AlreadyExists(f"{file} already exists. Choose another name, or replace.")
     return list(written)

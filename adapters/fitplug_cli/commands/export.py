@@ -125,7 +125,7 @@ def _split_pairs(given: list[str] | None, option: str) -> dict[str, str]:
     for text in given or []:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise InputError(f"{option} {text!r} must be two names with = between them.")
+            raise InputError(f"{option} {text!r} must be written as NAME=VALUE.")
         pairs[name] = value
     return pairs
 

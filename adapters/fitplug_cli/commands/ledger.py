@@ -155,8 +155,8 @@ def show(
 ) -> None:
     """Show the budget and every charge.
 
-    Each charge is in one of three states: charged, drawn or published. This also checks the
-    file for edits. --csv and --json give the exact amounts.
+    Each charge is in one of three states: charged, drawn or published. This command
+    also checks the file for edits. --csv and --json give the exact amounts.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     if as_csv + as_html + as_json > 1:

@@ -80,8 +80,8 @@ def read_charge_options(
         if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
             raise SpecError(
-                f"{spec.path}: {shown} needs a [ledger], which records how often noise was drawn. "
-                "Add one."
+                f"{spec.path}: {shown} needs a ledger, which records how often noise was drawn. "
+                "Add [ledger] path and rho."
             )
     if key is not None and again:
         raise SpecError(
@@ -102,16 +102,18 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """
     if options.covered_by is None:
         return
-    why = "[data] person selects other rows in each count" if spec.data.person is not None else None
+    why = None
+    if spec.data.person is not None:
+        why = "[data] person may choose other rows in each count"
     if describe_source_rows(spec.source) is not None:
-        why = "[data] weight or where may select other rows"
+        why = "[data] weight or where may differ from that release"
     if spec.source.columns:
-        why = "an attribute with `from` may be read from another column"
+        why = "[domain] from may name another column than then"
     if why is not None:
         raise SpecError(
-            f"{spec.path}: --covered-by {options.covered_by!r} needs a count of the same rows as "
-            f"in that release, but {why}. Use `fitplug release --counts` with the counts file of "
-            "that release."
+            f"{spec.path}: --covered-by {options.covered_by!r} needs the rows that the earlier "
+            f"release counted, but {why}. Use `fitplug release --counts` with the counts file of "
+            "the earlier release."
         )
 
 
@@ -133,7 +135,7 @@ def check_paths(spec: Spec) -> None:
             check_ledger_is_kept(spec)
             if not spec.ledger_path.absolute().parent.is_dir():
                 raise LedgerError(
-                    f"The folder of {spec.ledger_path} does not exist. Create it first."
+                    f"The folder of {spec.ledger_path} does not exist. Create this folder first."
                 )
         except (LedgerError, OSError) as error:
             raise SpecError(f"{spec.path}: [ledger] {error}") from None
@@ -141,8 +143,8 @@ def check_paths(spec: Spec) -> None:
         check_release_folder(spec.output_dir, others)
     elif spec.output.parts is False:
         raise SpecError(
-            f"{spec.path}: [output] path is a URL, and a release into a store is made in parts. "
-            "Remove [output] parts = false, or name a local folder."
+            f"{spec.path}: [output] path is a URL, where releases are always written in parts. "
+            "Remove [output] parts = false, or set [output] path to a local folder."
         )
 
 
@@ -218,7 +220,7 @@ def _publish_in_parts(
 
     if options.replace and spec.output.is_url:
         raise SpecError(
-            f"{spec.path}: --replace cannot rename a folder in a store. Use another [output] path."
+            f"{spec.path}: --replace cannot rename a folder at a URL. Use another [output] path."
         )
     tables = None if counts_file is None else read_counts(counts_file)
     if tables is not None:
@@ -227,9 +229,9 @@ def _publish_in_parts(
     if tables is None and is_in_database(spec.source):
         if spec.source.person is not None:
             raise SpecError(
-                f"{spec.path}: a release in parts counts again when it is resumed, and a database "
-                "then chooses other rows of each person. Use [output] parts = false, or "
-                "`fitplug count` and then `fitplug release --counts`."
+                f"{spec.path}: a release in parts is counted again if it is interrupted, and the "
+                "second count may choose other rows of a person in a database. Set [output] "
+                "parts = false, or run `fitplug count` and then `fitplug release --counts`."
             )
         tables = count_tables(spec, plan)
     with connect(spec) as client, open_progress_bar("release") as bar:
@@ -285,8 +287,8 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             for person in (spec.source.person, tables.person)
         )
         raise TablesError(
-            f"{counts_file} was counted {actual}, but {spec.path} counts {wanted}. Count again "
-            "with this spec."
+            f"the counts in {counts_file} were made {actual}, but {spec.path} counts {wanted}. "
+            "Count again with this spec."
         )
     if describe_source_rows(spec.source) != tables.rows:
         wanted, actual = (
@@ -294,8 +296,8 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
             for rows in (describe_source_rows(spec.source), tables.rows)
         )
         raise TablesError(
-            f"{counts_file} was counted with other rules ({actual}) than {spec.path} ({wanted}). "
-            "Count again with this spec."
+            f"{counts_file} and {spec.path} differ in [data] weight or where. The counts file has: "
+            f"{actual}. The spec has: {wanted}. Count again with this spec."
         )
 
 

@@ -120,7 +120,7 @@ def report(
         needed = relaxation.rho
         raise OverBudget(
             f"{plan_file}: the targets cost rho = {format_up(needed)}, more than "
-            f"{float(max_rho):g}. Relax the targets as shown, or raise the limit.",
+            f"{float(max_rho):g}. Relax the targets as shown, or raise max_rho.",
             requested=needed,
             remaining=floor_written(max_rho),
         )
@@ -151,4 +151,4 @@ def _relax(plan: Plan, max_rho: Fraction) -> Relaxation | None:
 
 def _check_is_page(html: Path) -> None:
     if not html.read_bytes()[:15].lower().startswith(b"<!doctype html"):
-        raise InputError(f"{html} is not an HTML page")
+        raise InputError(f"{html} is not an HTML page. Name another file.")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Release counts period by period, for a single charge.",
+    help="Release counts period by period, with a single charge.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -52,11 +52,12 @@ def begin(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Charge a series once for all its periods.
+    """Start a series and charge it once for all its periods.
 
-    The periods are the values of the attribute that [design] periods names. Nothing is drawn yet.
-    Exact counts are stored encrypted next to [output] path. Their key is in [output] key_file, by
-    default in your home folder. Back it up separately: without it, no later period can be released.
+    In the spec, [design] periods must name an attribute; each of its values is a period. Nothing
+    is drawn yet. Exact counts will be stored encrypted next to [output] path. Their key is in
+    [output] key_file, by default in your home folder. Back up this key file separately: without
+    it, no later period can be released.
     """
     from fitplug_dask.series import begin_series
 
@@ -138,7 +139,7 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
     if not is_same or not has_queries(spec, series.plan):
         raise InputError(
             f"{spec.path}: the series in {series.folder} has other queries, targets, unit of "
-            "privacy or display tables. Use the spec it was created with."
+            "privacy or display tables. Use the spec that the series was created with."
         )
     return series, ledger
 
@@ -154,8 +155,8 @@ def _find_ledger(spec: Spec) -> Ledger:
     if spec.ledger is not None and not has_ledger_file(spec) and (folder / SERIES_RECORD).exists():
         raise LedgerError(
             f"the ledger {spec.ledger_path} does not exist, but {folder} holds a series that was "
-            "charged to a ledger. Name that ledger, or restore it: it records which periods were "
-            "drawn."
+            "charged to a ledger. Set [ledger] path to that ledger, or restore it: it records "
+            "which periods were drawn."
         )
     ledger = open_ledger(spec)
     if ledger is None:
@@ -167,8 +168,9 @@ def _find_folder(spec: Spec) -> Path:
     """Find the folder of the series."""
     if spec.output.display_request is not None and spec.output.display_request.totals:
         raise SpecError(
-            f"{spec.path}: [output] display of a series cannot match totals. Write display = true, "
-            "and use integers() of the complete release for totals."
+            f"{spec.path}: the display tables of a series cannot be made to add up to totals. Set "
+            "[output] display = true. For tables that add up, use Release.integers() in Python "
+            "after the last period."
         )
     if spec.output.is_url:
         raise SpecError(f"{spec.path}: [output] path is a URL, but a series needs a local folder.")

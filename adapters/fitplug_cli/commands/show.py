@@ -56,7 +56,7 @@ def show(
     table: Annotated[
         str | None,
         typer.Argument(
-            help="Table to show in full. [default: the first rows of each]", metavar="TABLE"
+            help="Table to show in full. [default: the first rows of all]", metavar="TABLE"
         ),
     ] = None,
     confidence: Annotated[
@@ -85,10 +85,10 @@ def show(
     if table is not None and table not in known:
         raise InputError(f"{folder} has no table {table!r}. {suggest_nearest(table, known)}")
     if display and isinstance(release, PartialRelease):
-        raise InputError(f"{folder} is a series. --display needs a complete release.")
+        raise InputError(f"{folder} is an unfinished series. --display needs a complete release.")
     tables = _Tables(release, confidence, _open_display(folder) if display else None)
     if tables.display is not None and confidence is not None:
-        raise InputError("--confidence is not available with --display. Leave it out.")
+        raise InputError("--confidence does not work with --display. Remove --confidence.")
     if as_csv:
         if table is None or as_json:
             raise InputError("--csv prints one table. Name a TABLE and leave out --json.")
@@ -150,8 +150,8 @@ def _open_display(folder: str) -> DisplayParts:
     display = open_display(folder)
     if display is None:
         raise InputError(
-            f"{folder} has no display tables. Set [output] display = true before a release, or "
-            "use Release.integers() in Python."
+            f"{folder} has no display tables. Set [output] display = true before the next release, "
+            "or use Release.integers() in Python."
         )
     return display
 

@@ -93,7 +93,7 @@ def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
         raise InputError(f"{location}: no such file or folder. Check the path.")
     if path.is_file():
         if ledger_file is not None:
-            raise InputError("--ledger needs the folder of a release.")
+            raise InputError(f"{location} is a file, but --ledger needs the folder of a release.")
         with path.open("rb") as file:
             if file.read(len(_SQLITE)) == _SQLITE:
                 return [("ledger", lambda: _verify_ledger(path))]
@@ -104,7 +104,7 @@ def _list_checks(location: str, ledger_file: Path | None) -> list[_Check]:
         return [("plan", lambda: _verify_plan(Plan.load(path)))]
     if (path / SERIES_RECORD).is_file():
         if ledger_file is not None:
-            raise InputError("--ledger needs the folder of a release, and this is a series.")
+            raise InputError(f"{location} is a series, but --ledger needs a complete release.")
         return [
             ("series", lambda: _verify_series(path)),
             ("plan", lambda: _verify_plan(Plan.load(path / PLAN))),
@@ -161,7 +161,7 @@ def _verify_files(folder: Path) -> str:
     expected["groups"] = record.get("groups", [])
     wrong = next((key for key in expected if record.get(key) != expected[key]), None)
     if wrong is not None:
-        raise InputError(f"{folder / RECORD} was edited: its {wrong} differs from the release.")
+        raise InputError(f"{folder / RECORD} was edited: {wrong!r} differs from the release.")
     if is_large(release.plan):
         return f"{RECORD} agrees with the release"
     display = open_display(folder)
@@ -206,8 +206,11 @@ def _verify_charge(location: str, path: Path) -> str:
     ledger, release = Ledger(path), Release.load(location)
     entry, entries = release.entry, ledger.entries()
     if entry is None:
-        raise LedgerError(f"{location} was not charged to a ledger.")
+        raise LedgerError(f"{location} was not charged to a ledger. Remove --ledger.")
     stage = ledger.stages().get(entry.id)
     if entry not in entries or stage is None or stage.answers != read_digest(location):
-        raise LedgerError(f"Charge {entry.id} of {path} is not for this release.")
+        raise LedgerError(
+            f"Charge {entry.id} of {path} is not for this release. Name the ledger that this "
+            "release was charged to."
+        )
     return f"{path}: charge {entry.id} is for this release; no charge was altered"

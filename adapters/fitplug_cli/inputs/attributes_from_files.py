@@ -116,14 +116,14 @@ def _build_from_entry(name: str, spec: Any) -> Attribute:
 def _read_labels(file: CodeFile, column: Any, values: Sequence[Any]) -> Labels:
     """Read the labels of values (n,), one on each row; rows with one value must have one label."""
     if not isinstance(column, str):
-        raise DomainError(f"{LABEL_KEY} must be the name of a column")
+        raise DomainError(f"{LABEL_KEY!r} must be the name of a column")
     labels: Labels = {}
     for i, (value, given) in enumerate(zip(values, file.read_labels(column), strict=True)):
         label = given.strip() if isinstance(given, str) else ""
         if label and labels.setdefault(str(value), label) != label:
             raise DomainError(
-                f"{file.locate(i)}: its node has a different label on an earlier line. "
-                "Correct one of them."
+                f"{file.locate(i)}: an earlier line has a different label for the same code. Give "
+                "the code one label."
             )
     return labels
 
@@ -148,7 +148,7 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
         if any(labels.setdefault(node, label) != label for node, label in read.items()):
             raise DomainError(
                 f"a node of level {level!r} has the same code as a node of another level, but "
-                f"a different label. Remove one of the levels from {LABEL_KEY}."
+                f"a different label. Remove one of the two levels from {LABEL_KEY!r}."
             )
     return labels
 
@@ -168,7 +168,8 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
         for key in (COLUMN_KEY, LABEL_KEY):
             if key in given:
                 raise DomainError(
-                    f"{key} needs {CODEBOOK_KEY}. Remove it, or replace leaves by a codebook."
+                    f"{key!r} needs {CODEBOOK_KEY!r}. Remove {key!r}, or replace 'leaves' by a "
+                    "codebook."
                 )
         path = folder / given["leaves"]
         codes, lines = read_code_list(path, "list of leaves", DomainError)
@@ -200,11 +201,11 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
             tree = Hierarchy.from_columns(columns, other)
     except DomainError:
         raise DomainError(
-            "two nodes of one level would have the same label. Use labels without '/'"
+            "two nodes of one level would have the same label. Use codes without '/'."
             + (
-                "."
+                ""
                 if other is None
-                else f", and give `other` a text that is not a node's label, instead of {other!r}."
+                else f" If {other!r} is the code of a node, give 'other' a different text."
             )
         ) from None
     return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
@@ -218,8 +219,8 @@ def _find_leaf_column(name: str, given: Mapping[str, Any], file: CodeFile) -> st
     known = [column for column in (finest, name) if column in file.names]
     if not known:
         raise DomainError(
-            f"{file.path} has no column {name!r} or {finest!r}. Name the column of leaves: "
-            f"{COLUMN_KEY} = NAME"
+            f"{file.path} has neither a column {name!r} nor a column {finest!r}. Name the column "
+            f"of leaves: {COLUMN_KEY} = NAME"
         )
     # A tree by prefixes prefers the column named after the attribute to the finest level's.
     return known[-1] if isinstance(given["levels"], Mapping) else known[0]
@@ -248,8 +249,8 @@ def _check_lengths(levels: Mapping[str, int], codes: Sequence[Code], locate: Loc
             )
         if len(code) != length:
             raise DomainError(
-                f"{locate(i)}: the code has {len(code)} characters, but level {finest!r} has "
-                f"{length}. Correct the code or the level."
+                f"{locate(i)}: the code has {len(code)} characters, but codes of level "
+                f"{finest!r} have {length}. Correct the code or the length in 'levels'."
             )
 
 
@@ -262,14 +263,15 @@ def _check_codes(codes: Sequence[Code], locate: Locate, shortest: Any = None) ->
     for i, code in enumerate(codes):
         if code in seen:
             raise DomainError(
-                f"{locate(i)}: the code is listed twice. Give a codebook with one line per code, "
-                "not a data file. In levels, name the column of codes last."
+                f"{locate(i)}: an earlier line has the same code. Give a codebook with one line "
+                "per code, and name the column of these codes last in 'levels'."
             )
         if isinstance(code, int) and abs(code) >= 2**62:
             _check_sizes(codes, locate)
         if isinstance(code, str) and len(code) < least:
             raise DomainError(
-                f"{locate(i)}: the code must have at least the {least} characters of its prefix"
+                f"{locate(i)}: the code is shorter than its prefix of {least} characters. Correct "
+                "the code or the length of the prefix."
             )
         seen.add(code)
 
@@ -296,7 +298,8 @@ def _open_codebook(given: Mapping[str, Any], folder: Path) -> CodeFile:
     path = folder / _get_text(given, CODEBOOK_KEY)
     if path.suffix.lower() == ".json":
         raise DomainError(
-            f"{path}: the key column needs a CSV or Parquet file, not JSON. Convert the file."
+            f"{path}: a codebook with 'column' or 'levels' must be CSV or Parquet, not JSON. "
+            "Convert the file."
         )
     return CodeFile(path, "codebook", DomainError)
 
@@ -306,7 +309,7 @@ def _get_text(given: Mapping[str, Any], key: str) -> str:
     text = given.get(key)
     if not isinstance(text, str) or not text:
         what = "the path of a file" if key == CODEBOOK_KEY else "the name of a column"
-        raise DomainError(f"{key} must be {what}")
+        raise DomainError(f"{key!r} must be {what}")
     return text
 
 

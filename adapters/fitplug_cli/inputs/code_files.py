@@ -24,8 +24,8 @@ ErrorClass: TypeAlias = type[InputError]
 ColumnReader: TypeAlias = Callable[[int], list[Any]]
 
 BLANKS_FAULT = (
-    "has blanks around it. Remove them, or list the values in the spec if the data contain the "
-    "blanks, too"
+    "starts or ends with white space. Remove this space. If the data contain it, too, list the "
+    "values in the spec."
 )
 """The end of an error about a value with `has_outer_blanks`."""
 
@@ -74,9 +74,9 @@ class CodeFile:
         if None in codes or "" in codes:
             i = min(codes.index(empty) for empty in (None, "") if empty in codes)
             # The column is given by number: without a header, its name would be a value.
-            raise self._error(f"{self.locate(i)}: column {number + 1} is empty. Add the value.")
+            raise self._error(f"{self.locate(i)}: no value in column {number + 1}. Add the value.")
         if not codes:
-            raise self._error(f"{self.path}: column {number + 1} is empty. Add its values.")
+            raise self._error(f"{self.path}: column {number + 1} has no values. Add values.")
         padded = next((i for i, code in enumerate(codes) if has_outer_blanks(code)), None)
         if padded is not None:
             what = f"the value in column {number + 1}"
@@ -97,9 +97,10 @@ class CodeFile:
     def _find_column(self, name: str) -> int:
         """Return the number of the only column of this name."""
         numbers = [i for i, known in enumerate(self.names) if known == name]
-        if len(numbers) != 1:
-            what = "no column" if not numbers else "several columns"
-            raise self._error(f"{self.path} has {what} {name!r}. Name the column to use.")
+        if not numbers:
+            raise self._error(f"{self.path} has no column {name!r}. Name a column of the file.")
+        if len(numbers) > 1:
+            raise self._error(f"{self.path} has several columns {name!r}. Rename all but one.")
         return numbers[0]
 
     def iterate_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -145,14 +146,14 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
     lines = read_text(path, what, "a text file with one code per line", error).split("\n")
     numbered = [(text.strip(), number) for number, text in enumerate(lines, 1) if text.strip()]
     if not numbered:
-        raise error(f"{path}: the {what} is empty. Add its lines.")
+        raise error(f"{path}: the {what} is empty. Write one code per line.")
     filled = [line for line in lines if line.strip()]
     for separator in ",;\t":
         cells = {line.count(separator) for line in filled}
         if len(filled) > 1 and len(cells) == 1 and cells != {0}:
             raise error(
-                f"{path}: the {what} looks like a table. Name its column: codebook = FILE, "
-                "column = NAME"
+                f"{path}: the {what} looks like a table. Name the column of codes: codebook = "
+                "FILE, column = NAME"
             )
     codes, numbers = zip(*numbered, strict=True)
     return list(codes), list(numbers)
@@ -164,10 +165,10 @@ def _read_csv(
     """Read a CSV file: column names, a reader of columns, and the line of each row."""
     rows, lines = _parse_rows(path, read_text(path, what, "a CSV file", error), error)
     if not rows:
-        raise error(f"{path}: the {what} is empty. Add its lines.")
+        raise error(f"{path}: the {what} is empty. Add a line of column names and a line per row.")
     if len(set(map(len, rows))) > 1:
         line = next(n for n, row in zip(lines, rows, strict=True) if len(row) != len(rows[0]))
-        raise error(f"{path}: line {line} must have as many cells as the first line")
+        raise error(f"{path}: line {line} must have as many values as the first line")
     return rows[0], lambda i: [row[i] for row in rows[1:]], lines[1:]
 
 

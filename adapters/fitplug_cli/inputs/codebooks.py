@@ -78,7 +78,7 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
             known = suggest_nearest(key, [CODEBOOK_KEY, COLUMN_KEY, "levels", "other"])
             raise DomainError(f"unknown key {key!r}. {known}")
     if not isinstance(value[CODEBOOK_KEY], str):
-        raise DomainError("codebook must be the path of a file")
+        raise DomainError("'codebook' must be the path of a file")
     path = folder / value[CODEBOOK_KEY]
     codebook = read_codebook(path)
     entries, labels = codebook.entries, codebook.labels.get(name, {})
@@ -90,8 +90,8 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
         raise DomainError(
-            f"its values in {path} are not valid. List each value once, all strings or all "
-            "integers, or give the least and the largest."
+            f"{path} has no valid values for this attribute. List each value once, either all "
+            "strings or all integers, or give the least and the largest value."
         ) from None
     if "other" not in value:
         return entries[name], labels
@@ -116,7 +116,7 @@ def read_codebook(path: Path) -> Codebook:
     else:
         codebook = _read_csv(path)
     if not codebook.entries:
-        raise DomainError(f"{path}: the codebook is empty. Add the attributes.")
+        raise DomainError(f"{path}: the codebook is empty. Add a line for each value.")
     for number, values in enumerate(codebook.entries.values(), 1):
         if isinstance(values, list) and any(map(has_outer_blanks, values)):
             raise DomainError(f"{path}: a value of attribute {number} {BLANKS_FAULT}")
@@ -134,9 +134,9 @@ def _read_csv(path: Path) -> Codebook:
     for needed in ("attribute", "value"):
         if needed not in file.names:
             raise DomainError(
-                f"{path}: the codebook has no column {needed!r}. Its first line must name the "
-                "columns attribute and value. For a file about one attribute, add column or "
-                "levels to the attribute's entry in the domain."
+                f"{path}: the codebook has no column {needed!r}. The first line must name the "
+                "columns 'attribute' and 'value'. If the file is about one attribute only, add "
+                "'column' or 'levels' to that attribute in [domain]."
             )
     codebook = Codebook()
     entries = codebook.entries
@@ -146,23 +146,23 @@ def _read_csv(path: Path) -> Codebook:
         name, value = row["attribute"], row["value"]
         low, high = row.get("min"), row.get("max")
         if not value and not (low and high):
-            raise DomainError(f"{where} has neither a value nor min and max. Add one of them.")
+            raise DomainError(f"{where} has no value. Add a value, or both 'min' and 'max'.")
         for what, text in (("attribute", name), ("value", value)):
             if has_outer_blanks(text):
-                raise DomainError(f"{where}: its {what} {BLANKS_FAULT}")
+                raise DomainError(f"{where}: the {what} {BLANKS_FAULT}")
         listed = entries.setdefault(name, []) if value else None
         if value and isinstance(listed, list):
             earlier = first.setdefault((name, value), i)
             if earlier != i:
                 raise DomainError(
-                    f"{where} repeats {file.locate_row(earlier)}. Remove one of them."
+                    f"{where} repeats {file.locate_row(earlier)}. Remove one of these lines."
                 )
             listed.append(value)
             codebook.add_label(name, value, row.get(LABEL_KEY))
         elif value or name in entries:
             raise DomainError(
-                f"{where}: an earlier line has other values or a range of this attribute. Give one "
-                "range, or only values."
+                f"{where}: earlier lines already have values or a range of this attribute. Give an "
+                "attribute either one line with min and max, or lines with values only."
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))
@@ -195,12 +195,12 @@ def _parse_number(where: str, text: str) -> int | float:
     try:
         return int(text) if re.fullmatch("-?[0-9]+", text) else float(text)
     except ValueError:
-        raise DomainError(f"{where}: min, max and unit must be numbers") from None
+        raise DomainError(f"{where}: 'min', 'max' and 'unit' must be numbers") from None
 
 
 def _parse_integer(where: str, text: str | None) -> int:
     if not re.fullmatch("-?[0-9]+", text or ""):
-        raise DomainError(f"{where}: min and max must be integers, unless a unit is given")
+        raise DomainError(f"{where}: 'min' and 'max' must be integers, unless 'unit' is given")
     return int(text or "")
 
 

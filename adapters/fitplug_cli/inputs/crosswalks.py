@@ -123,7 +123,7 @@ def read_crosswalk_of_release(
             known = [name for name in known if name == leaf]
         if len(known) != 1:
             raise WorkloadError(
-                f"{path}: cannot tell which attribute the codes belong to. Name it with "
+                f"{path}: cannot tell which attribute the codes belong to. Name the attribute with "
                 f"--attribute: {', '.join(map(repr, domain.names))}"
             )
         (attribute,) = known
@@ -152,12 +152,12 @@ def _read_regions(
     for i, (code, label) in enumerate(rows):
         cells = members.find(code)
         if len(cells) != 1:
-            why = "is not a value" if not cells else "is a node of several levels"
-            raise error(f"{file.locate(i)}: the code {why} of {name}. Correct it.")
+            why = "is not a value" if not cells else "occurs on several levels"
+            raise error(f"{file.locate(i)}: the code {why} of {name}. Correct the code.")
         text = str(label)
         if text not in regions:
             if is_blank(text):
-                raise error(f"{file.locate(i)}: the region's label is blank. Add one.")
+                raise error(f"{file.locate(i)}: the region's label is blank. Add a label.")
             regions[text], origins[text] = [], file.locate(i)
         first, last = cells.pop()
         regions[text].append((first, last + 1))
@@ -231,22 +231,22 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
                     if code in region_of:
                         raise DomainError(
                             f"{path}: regions overlap, so they cannot be a level. Use the file "
-                            f"in a query instead: {in_query}"
+                            f"in a query, not in [domain]: {in_query}"
                         )
                     region_of[code] = label
         leaves = len(tree.values)
         if len(region_of) < leaves:
             raise DomainError(
                 f"{path}: {leaves - len(region_of)} of the {leaves} leaves of {name} have no "
-                f"region. Give each a region, or use the file in a query instead: {in_query}"
+                f"region. Give each leaf a region, or use the file in a query: {in_query}"
             )
         try:
             tree = tree.with_level(level, region_of)
         except DomainError:
             raise DomainError(
-                f"{path}: its regions do not nest with the levels {list(tree.levels)}. On every "
-                "level, each region must lie within one node or consist of whole nodes. Otherwise "
-                f"use the file in a query: {in_query}"
+                f"{path}: a region cuts nodes of the levels {list(tree.levels)} apart. On each of "
+                "these levels, a region must lie within one node or consist of whole nodes. "
+                f"Otherwise use the file in a query: {in_query}"
             ) from None
     return tree
 

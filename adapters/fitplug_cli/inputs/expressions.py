@@ -73,7 +73,7 @@ def collect_expressions(expressions: Sequence[str], table: Path | None) -> list[
     by_name = {text: NamedExpression(text, text) for text in expressions}
     for expression in [] if table is None else _read_table(table):
         if not expression.text:
-            raise InputError(f"{expression.where} has no expression. Add one.")
+            raise InputError(f"{expression.where} has no expression. Add the expression.")
         if by_name.setdefault(expression.name, expression).text != expression.text:
             raise InputError(
                 f"{expression.where}: the name is already used. Give each expression its own name."
@@ -138,7 +138,7 @@ def read_region_options(
     if by is not None:
         return RegionOptions(by, attribute, leaf, region)
     if attribute or leaf or region:
-        raise InputError("--attribute, --leaf and --region describe a file. Add --by FILE.")
+        raise InputError("--attribute, --leaf and --region need a file. Add --by FILE.")
     return None
 
 
@@ -164,13 +164,13 @@ def find_regions(selector: Selector, options: RegionOptions) -> Regions:
         return read_crosswalk_of_release(selector, path, *options[1:])
     if options.attribute or options.leaf or options.region:
         raise InputError(
-            f"--attribute, --leaf and --region describe a file, but --by names {named[0]!r} of the "
-            f"release. Remove them, or write ./{by} for a file."
+            f"--attribute, --leaf and --region describe a file, but --by names the attribute "
+            f"{named[0]!r} of the release. Remove these options, or write ./{by} for a file."
         )
     if len(named) > 1:
         raise InputError(
-            f"--by: {by!r} is a level of {', '.join(map(repr, named))}. Use a crosswalk for one "
-            "of them."
+            f"--by: {by!r} is a level of several attributes: {', '.join(map(repr, named))}. Give "
+            "--by a file of codes and regions."
         )
     codec = get_codec(domain[named[0]])
     if by in domain:

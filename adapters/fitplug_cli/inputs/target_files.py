@@ -101,7 +101,7 @@ def read_targets(
         one, other = (file.locate_row(int(n.flat[first])) for n in (conflicts, numbers))
         raise WorkloadError(
             f"{path}: {one} and {other} set different targets for the same answer of {name!r}. "
-            "Remove one of these lines, or give one of them more labels."
+            "Remove one of these lines, or give one of them more labels than the other."
         )
     if (named < 0).any():
         missing = np.argwhere(named < 0)[0]
@@ -110,9 +110,9 @@ def read_targets(
             f"{f.attribute} = {label}" for f, label in zip(bound, labels, strict=True)
         )
         raise WorkloadError(
-            f"{path}: an answer of {name!r} has no target"
+            f"{path}: no line sets the target of an answer of {name!r}"
             + (f": {query}" if query else "")
-            + ". Add a line for it."
+            + ". Add a line for this answer."
         )
     return _build_keywords(kind, amounts, confidences)
 
@@ -165,22 +165,22 @@ def _parse_row(
     where = file.locate(number)
     amount = _parse_number(where, kind, cells[kind])
     if not 0 < amount < float("inf"):
-        raise WorkloadError(f"{where}: {kind} must be finite and above zero")
+        raise WorkloadError(f"{where}: {kind!r} must be finite and above zero")
     confidence = None
     if kind != "moe" and cells.get("confidence"):
-        raise WorkloadError(f"{where}: confidence is for moe, not {kind}. Leave it empty.")
+        raise WorkloadError(f"{where}: 'confidence' is for 'moe', not {kind!r}. Leave it empty.")
     if kind == "moe":
         given = cells.get("confidence")
         confidence = _parse_number(where, "confidence", given) if given else DEFAULT_CONFIDENCE
         try:
             check_confidence(confidence)
         except WorkloadError:
-            raise WorkloadError(f"{where}: confidence must be above 0 and below 1") from None
+            raise WorkloadError(f"{where}: 'confidence' must be above 0 and below 1") from None
     labels = {name: cells[name] for name in attributes if cells.get(name)}
     for column, cell in cells.items():
         if cell and column not in (*_COLUMNS, *attributes):
             raise WorkloadError(
-                f"{where}: the group has no attribute {column!r}. Leave the cell empty."
+                f"{where}: the group has no attribute {column!r}. Leave this column empty."
             )
     return _Row(number, amount, confidence, labels)
 
@@ -189,7 +189,7 @@ def _parse_number(where: str, column: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise WorkloadError(f"{where}: {column} must be a number") from None
+        raise WorkloadError(f"{where}: {column!r} must be a number") from None
 
 
 def _index_labels(f: Factor, domain: Domain) -> dict[str, int]:
@@ -213,7 +213,7 @@ def _find_row(file: CodeFile, row: _Row, f: Factor, known: Mapping[str, int]) ->
         return slice(None)
     if label not in known:
         raise WorkloadError(
-            f"{file.locate(row.number)}: the group has no row with this {f.attribute}. "
+            f"{file.locate(row.number)}: the group has no answer for this {f.attribute}. "
             f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

@@ -103,7 +103,7 @@ def _check_has_estimates(path: Path) -> None:
     """Raise InputError for a file without estimates, which must not be replaced."""
     names = CodeFile(path, "file of estimates", InputError).names
     if not {"name", "estimate", "std"} <= set(names):
-        raise InputError(f"{path} does not contain estimates")
+        raise InputError(f"{path} does not contain estimates. Name another file.")
 
 
 def write_estimates(path: Path, estimates: Estimates, *, spreadsheet_safe: bool = False) -> None:
@@ -184,7 +184,7 @@ def print_estimates(estimates: Estimates) -> None:
             ]
         table.add_row(*labels, *numbers)
     print_table(table)
-    each = "All intervals together hold" if estimates.simultaneous else "Each interval holds"
+    each = "All intervals hold together" if estimates.simultaneous else "Each interval holds"
     out.print(f"{each} at {100 * estimates.confidence:g}% confidence.")
     if estimates.approximate.any():
         out.print("approximate: the std of a ratio is computed by the delta method")
@@ -192,8 +192,8 @@ def print_estimates(estimates: Estimates) -> None:
         out.print("no margin (-): the interval is unbounded, because the denominator may be zero")
     if any_without_value:
         out.print(
-            "no value (-): the denominator is less than 3 stds from zero, or a quantile has no "
-            "rows. Estimate the counts separately."
+            "no value (-): a ratio's denominator is less than 3 stds from zero, or a quantile has "
+            "no rows. Estimate the counts of a ratio separately."
         )
     if not estimates.is_of_all_rows:
         out.print(estimates.population)

@@ -191,8 +191,8 @@ class Facts:
             )
         if unit.records == 1:
             return "Neighbouring data sets differ by one row."
-        records, apart = f"{unit.records:,}", self.plan.bound_unit.apart
-        return f"Neighbouring data sets differ by the rows of one person, at most {records}{apart}."
+        most = f"at most {unit.records:,}{self.plan.bound_unit.apart}"
+        return f"Neighbouring data sets differ by the rows of one person ({most})."
 
     @cached_property
     def rho(self) -> float:
@@ -225,8 +225,8 @@ class Facts:
         if self.plan.unit.records == 1:
             return "Every cell costs the same: rho."
         return (
-            "Every cell costs the same: rho, which is the cost of the costliest person with a row "
-            "in the cell."
+            "Every cell costs the same: rho. The cost of a cell is the largest cost of any person "
+            "with a row in the cell."
         )
 
     @property
@@ -234,15 +234,15 @@ class Facts:
         """How the cells of measures are charged; empty without measures."""
         if not list_measure_rules(self.plan.workload):
             return ""
-        return "The value of a measure that costs the most privacy is one of its two bounds."
+        return "No value of a measure costs more privacy than the costlier of its two bounds."
 
     @property
     def price_note(self) -> str:
         """A caveat on this plan's prices, or why there are none; may be empty."""
         if self.groups[0].price is None:
             return (
-                "A plan with a weight on the total squared error has no prices, because its cost "
-                "depends on more than the targets."
+                "The shares of rho are not shown, because the cost of this plan also depends on "
+                "total_error_weight, the weight on its total squared error."
             )
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
@@ -262,8 +262,8 @@ class Facts:
         if allows_any_rows(self.plan.unit):
             return "The unused budget is too small for further counts by one attribute."
         return (
-            "No further count is free in this unit of privacy, because a person's other rows may "
-            "change other cells."
+            "No further count is free in this unit of privacy, because a person may have rows in "
+            "several cells."
         )
 
     @cached_property
@@ -347,7 +347,7 @@ def _compare_usual(plan: Plan, mechanism: _Mechanism) -> UsualMechanism:
     if not allows_any_rows(plan.unit):
         return UsualMechanism(name, None, "not computed for this unit of privacy")
     if mechanism.needs_one_unit and len(set(plan.workload.groups.list_quantities())) > 1:
-        return UsualMechanism(name, None, "needs answers in the same units")
+        return UsualMechanism(name, None, "only for answers in the same units")
     # Baselines cost the change of one row.
     privacy_cost = plan.privacy_cost / structure.changes
     keywords = {} if mechanism.weights is None else {"weights": mechanism.weights}
@@ -356,9 +356,9 @@ def _compare_usual(plan: Plan, mechanism: _Mechanism) -> UsualMechanism:
     try:
         variances = mechanism.compute(plan.workload, privacy_cost, **keywords)
     except WorkloadError:
-        return UsualMechanism(name, None, "too many cells and queries")
+        return UsualMechanism(name, None, "not computed: too many cells and queries")
     except DesignError:
-        return UsualMechanism(name, None, "not computed to six digits")
+        return UsualMechanism(name, None, "could not be computed accurately enough")
     worst = max(
         float((variances[group] / (plan.scale * plan.targets[group])).max())
         for group in plan.workload.names

@@ -93,7 +93,7 @@ def _advise_not_counted(plan: Plan, spec: Spec | None) -> list[tuple[str, str]]:
         advice += f" (not possible for {periods})"
     by_person = spec is not None and spec.data.person is not None
     if plan.coverage is None and allows_any_rows(plan.unit) and periods is None and not by_person:
-        advice += "; to estimate how many, coverage = true in [design]"
+        advice += "; to estimate how many, set coverage = true in [design]"
     return [("", f"{advice}.")]
 
 
@@ -105,7 +105,7 @@ def describe_coverage(plan: Plan) -> list[tuple[str, str]]:
     return [
         (
             "coverage",
-            f"the number of rows not counted, by attribute, std {std:.4g}, at no further cost",
+            f"estimates the rows not counted, by attribute (std {std:.4g}), at no further cost",
         )
     ]
 
@@ -118,7 +118,7 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
     table = Table(
         "outside the domain of",
         *(Column(name, justify="right") for name in ("rows", "moe", "share of all", "moe")),
-        title=f"coverage: intervals at {100 * confidence:g}%",
+        title=f"rows not counted ({100 * confidence:g}% margins of error)",
         title_justify="left",
         title_style="bold",
         box=None,
@@ -126,7 +126,7 @@ def print_coverage(release: Release, confidence: float = DEFAULT_CONFIDENCE) -> 
     for row in rows if len(rows) > 2 else rows[:1]:
         moe = row.rows.moe(confidence)
         shares = ["unknown", ""] if row.share is None else _format_share(row.share, confidence)
-        name = row.attribute or "any of them"
+        name = row.attribute or "any attribute"
         table.add_row(name, f"{row.rows.value + 0.0:,.0f}", f"{moe:,.1f}", *shares)
     print_table(table)
 

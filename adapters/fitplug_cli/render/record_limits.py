@@ -80,16 +80,16 @@ def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tupl
     sentences = [population] if population else []
     if keeps_records_apart(plan):
         sentences.append(
-            f"The plan is for {plan.unit}. For another number of rows, change the unit of privacy "
-            "and design again."
+            f"The unit of privacy is: {plan.unit}. To see the cost of another limit, change the "
+            "unit of privacy and design again."
         )
     sentences.append(
-        "A lower limit costs less privacy but leaves out more rows. No margin of error covers the "
-        "rows left out. Set [data] person to make counting enforce the limit."
+        "A lower limit costs less privacy but leaves out more rows. Margins of error do not cover "
+        "the rows left out. To make counting enforce the limit, set [data] person."
     )
     if limited != "declared":
         sentences.append(
-            "To estimate how many rows are left out, release the total with a large limit K and a "
-            "coarse std, for rho = K^2 / (2 std^2), and run `fitplug truncation`."
+            "To estimate how many rows are left out, release the total again with a large limit K "
+            "and a large std, which costs rho = K^2 / (2 std^2), and run `fitplug truncation`."
         )
     return tuple(sentences)

@@ -54,7 +54,7 @@ def print_relaxation(relaxation: Relaxation, most: float) -> None:
     out.print(f"To cost at most rho = {most:g}, multiply every std and moe by")
     out.print(f"  {relaxation.proportional:.4g}")
     if relaxation.groups and max(relaxation.groups.values()) <= LARGEST_FACTOR:
-        out.print("or only those of")
+        out.print("or only those of these groups:")
         for name, by in relaxation.groups.items():
             out.print(f"  {name} by {by:.4g}")
 
@@ -135,7 +135,7 @@ def _format_interval(least: float, most: float) -> str:
 
 
 def _print_usual_mechanisms(facts: Facts) -> None:
-    table = _make_table("mechanism", "rho / this plan's")
+    table = _make_table("mechanism", "rho / this plan's rho")
     for usual in facts.usual_mechanisms:
         needs = usual.why or "-" if usual.factor is None else format_factor(usual.factor)
         table.add_row(usual.name, needs)

@@ -34,7 +34,9 @@ def build_source(folder: Path, data: DataSection, columns: Mapping[str, str]) ->
     else:
         location = str(folder / path)
     if data.version is not None and data.table not in _LAKES:
-        raise SpecError('version needs table = "delta" or "iceberg". Add table, or remove version.')
+        raise SpecError(
+            "'version' needs 'table' = \"delta\" or \"iceberg\". Add 'table', or remove 'version'."
+        )
     if data.path is not None and data.table is not None:
         location = _LAKES[data.table](location, data.version)
     return Source(
@@ -66,16 +68,21 @@ def _check_location(data: DataSection) -> None:
         given = data.path and "path", data.version is not None and "version"
         if data.table is None:
             raise SpecError(
-                "'connection' also needs 'table', the name of a table in the database. Add it."
+                "'connection' needs the name of a table in the database. Add 'table' = NAME."
             )
         for name in (*given, data.cluster and "cluster"):
             if name:
                 raise SpecError(
-                    f"{name} is for files, and connection names a database. Remove one."
+                    f"{name!r} is for files, but 'connection' names a database. Remove {name!r} to "
+                    "count in the database, or remove 'connection' to count files."
                 )
     elif data.path is None:
-        raise SpecError("path is missing. Add it, or connection and table.")
+        raise SpecError(
+            "the data are missing. Add 'path' to count files, or 'connection' and 'table' to count "
+            "in a database."
+        )
     elif data.table not in (None, *_LAKES):
         raise SpecError(
-            f'table = {data.table!r} needs a connection, or must be "delta" or "iceberg".'
+            f"'table' = {data.table!r} needs 'connection'. To count in a database, add "
+            "'connection'. To count files, use \"delta\" or \"iceberg\", or remove 'table'."
         )

@@ -97,8 +97,8 @@ def build_group(
         file = entry[TARGETS_KEY]
         if target or not isinstance(file, str) or not isinstance(name, str):
             raise WorkloadError(
-                f"{where}: targets must be the path of a CSV file. The query needs a name, and "
-                f"none of the keys {', '.join(TARGET_KEYS)}."
+                f"{where}: 'targets' must be the path of a CSV file. Give the query a name, and "
+                f"remove the keys {', '.join(TARGET_KEYS)} from it."
             )
         target = read_targets(folder / file, name, factors, domain, names)
     try:
@@ -128,7 +128,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
                 raise WorkloadError(f"unknown key {key!r}. {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             keys = " and ".join(value) or "{}"
-            raise WorkloadError(f"{keys} is not a query. Write one of {', '.join(kinds)}.")
+            raise WorkloadError(f"{keys} is not a query. Use exactly one of {', '.join(kinds)}.")
         if "ranges" in value:
             return ranges(value["ranges"])
         if "rows" in value:
@@ -136,20 +136,20 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         return build_region_rows(name, domain[name], value[CROSSWALK_KEY], folder)
     if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
         raise WorkloadError(
-            'a list is a matrix of numbers. To count every value write "identity"; to count sets '
-            "of values write { rows = { LABEL = [VALUE, ...] } }."
+            'a list of values is not a query. To count every value, write "identity". To count '
+            "sets of values, write { rows = { LABEL = [VALUE, ...] } }."
         )
     codec = get_codec(domain[name])
     levels, quantities = codec.levels, codec.quantities
     if value == "mean" and "mean" not in levels:
         raise WorkloadError(
-            '"mean" is not a query. Ask for the "sum" of a measure and a count, then divide them '
-            'with fitplug estimate "a / b".'
+            '"mean" is not a query. Add a query for the "sum" of the measure and a query for the '
+            'number of rows, and divide their answers with fitplug estimate "a / b".'
         )
     if value == "sum" and "sum" not in (*levels, *quantities):
         raise WorkloadError(
-            '"sum" needs a measure. Write in [domain] '
-            f"{name} = {{ measure = [low, high], unit = ... }}"
+            f'"sum" needs a measure. In [domain], write {name} = '
+            "{ measure = [low, high], unit = ... }"
         )
     return value  # the name of a kind, or a matrix
 
@@ -248,11 +248,13 @@ def _build_spec(path: Path, document: Document) -> Spec:
         for name in domain.names:
             if name in _RESERVED:
                 raise SpecError(
-                    f"attribute {name!r} has the name of a key or result column. Rename the column."
+                    f"attribute {name!r} has a reserved name. Give the attribute another name and "
+                    "set its column with the key 'from'."
                 )
     if privacy.rho is not None and privacy.max_rho is not None:
         raise SpecError(
-            "[privacy] has both rho and max_rho. Give rho to spend it, or max_rho as a limit."
+            "[privacy] has both rho and max_rho. Keep rho to spend exactly this amount, or max_rho "
+            "to set a limit."
         )
     if document.ledger is not None:
         with _name_key("[ledger]"):
@@ -263,8 +265,8 @@ def _build_spec(path: Path, document: Document) -> Spec:
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
-                "person limits only the rows in the tables, but [design] coverage also counts "
-                "rows outside the domain. Remove person or coverage."
+                "'person' limits only the rows in the tables, but [design] coverage also counts "
+                "rows outside the domain. Remove 'person' from [data] or coverage from [design]."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)
@@ -293,7 +295,7 @@ def _split_columns(document: Document) -> tuple[Document, dict[str, str]]:
         if isinstance(entry, Mapping) and "from" in entry:
             entries[name] = {key: value for key, value in entry.items() if key != "from"}
             if not isinstance(entry["from"], str) or not entry["from"]:
-                raise SpecError(f"attribute {name!r}: from must be the name of a column")
+                raise SpecError(f"attribute {name!r}: 'from' must be the name of a column")
             columns[name] = entry["from"]
     return document.model_copy(update={"domain": entries}), columns
 
@@ -302,9 +304,11 @@ def _check_budget(ledger: LedgerSection) -> None:
     """Raise FitplugError unless the budget is given once."""
     given = [name for name in ("rho", "epsilon", "delta") if ledger.amount[name] is not None]
     if not given:
-        raise SpecError("rho is missing. Add the total budget: rho, or epsilon and delta.")
+        raise SpecError("the total budget is missing. Add either rho, or epsilon and delta.")
     if given not in (["rho"], ["epsilon", "delta"]):
-        raise SpecError(f"has {', '.join(given)}. Give rho alone, or epsilon with delta.")
+        raise SpecError(
+            f"the budget is given as {' and '.join(given)}. Give rho alone, or epsilon and delta."
+        )
     _ = ledger.exact_total
 
 
@@ -350,8 +354,8 @@ def _check_rows(source: Source, workload: Workload) -> None:
     for name in list_person_columns(source):
         if name in workload.attributes:
             raise SpecError(
-                f"person = {name!r} identifies people, so no query may use it. Remove it from "
-                "the queries, or name another column."
+                f"person = {name!r} identifies people, so no query may use this column. Remove "
+                "the column from the queries, or set 'person' to another column."
             )
     check_weight(
         source.weight, make_filters(source.where), workload.attributes, list_person_columns(source)
@@ -365,13 +369,13 @@ def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
             f"[data] person ({name_person(person)}) limits the rows per person, so replacing a row "
-            f"may change the exact totals of {' and '.join(unit.within)}. Remove person, or write "
-            "{ replace_one = [] }."
+            f"may change the exact totals of {' and '.join(unit.within)}. Remove person, or set "
+            "[privacy] unit = { replace_one = [] }."
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
     if person and once_per not in (None, *workload.attributes):
         raise SpecError(
             f"once_per = {once_per!r} names an attribute that no query uses, so counting cannot "
-            "enforce it. Use the attribute in a query, or remove once_per."
+            "enforce this limit. Use the attribute in a query, or remove once_per."
         )
     return unit

@@ -100,7 +100,7 @@ class ClusterExchange:
             self._shared_plan = None
         raise FitplugError(
             f"workers were lost {_MOST_PASSES} times during the exchange of rows. Check why "
-            "they stop; a common cause is too little memory."
+            "workers stop; a common cause is too little memory."
         )
 
     def _split_inputs(self) -> None:

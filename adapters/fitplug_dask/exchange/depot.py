@@ -140,7 +140,7 @@ class SpillFile:
         while size:
             content = self._read_at(position, size)
             if not content:
-                raise OSError("the file ends early")
+                raise OSError("the file is shorter than expected")
             stretches.append(content)
             size, position = size - len(content), position + len(content)
         return b"".join(stretches)

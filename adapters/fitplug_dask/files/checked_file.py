@@ -242,7 +242,7 @@ class Adaptation:
         """Return the values (rows,) that stand for a missing column."""
         if name not in self.missing:
             raise DamagedFileError(
-                f"has no column {name!r}. Check the spelling, or give its value with missing=."
+                f"has no column {name!r}. Check the spelling, or set a value in 'missing'."
             )
         return pa.repeat(pa.scalar(self.missing[name]), rows)
 

@@ -87,8 +87,8 @@ class _Wording(NamedTuple):
 
 
 _DOMAIN = _Wording("the domain expects", "the domain")
-_FILTERS = _Wording("where gives", "where")
-_WEIGHTS = _Wording("weights are", "weight")
+_FILTERS = _Wording("'where' gives", "'where'")
+_WEIGHTS = _Wording("weights are", "'weight'")
 
 
 def check_file(
@@ -275,8 +275,8 @@ class _ColumnCheck:
                 kind = self._value_types.get(other, attribute.value_type)
                 if column == stored and kind is not attribute.value_type:
                     raise DataError(
-                        f"{self._file.path}: column {stored!r} is read as {name!r} and {other!r}, "
-                        "which have different types. Give each a column of its own."
+                        f"{self._file.path}: column {stored!r} is read for {name!r} and {other!r}, "
+                        "which have different types. Store one column for each."
                     )
             self._value_types[name] = attribute.value_type
             return
@@ -304,7 +304,7 @@ class _ColumnCheck:
         keys = [key for key in self._file.keys if key.name == name]
         if len(keys) > 1:
             raise DataError(
-                f"{self._file.path}: the path has two folders that set {name!r}. Keep one."
+                f"{self._file.path}: the path has two folders that set {name!r}. Keep one folder."
             )
         return keys[0] if keys else None
 

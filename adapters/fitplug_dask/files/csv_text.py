@@ -41,7 +41,7 @@ def read_csv_header(location: Location, state: State, *, zipped: bool = False) -
     """
     rows = _read_first_rows(location, state, zipped=zipped)
     if not rows:
-        raise DamagedFileError("has no line of column names. Write one.")
+        raise DamagedFileError("has no line of column names. Add this line.")
     names = rows[0]
     schema = pa.schema([pa.field(name, pa.binary()) for name in names])
     columns = zip(*(row for row in rows[1:] if len(row) == len(names)), strict=True)
@@ -151,7 +151,7 @@ def _drop_sentinel(reader: Any, sentinel: bytes) -> Batches:
             yield previous
         previous = batch
     if previous is None or previous.column(0)[-1].as_py() != sentinel:
-        raise ValueError("the file ends inside a quote")
+        raise ValueError("the file ends inside a quoted value")
     yield previous.slice(0, previous.num_rows - 1)
 
 

@@ -36,7 +36,8 @@ _ENCRYPTED_COLUMNS_FAULT = (
     "has encrypted columns, and fitplug cannot decrypt Parquet. Store it unencrypted."
 )
 _SUMMARY_FAULT = (
-    "is only a summary of other files, which hold the rows. Remove it, or count those files."
+    "is only a summary of other files, which hold the rows. Remove this file, or name the files "
+    "that hold the rows."
 )
 
 _INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262
@@ -78,7 +79,7 @@ def read_parquet_header(location: Location, state: State) -> Header:
         footer, schema = parquet.metadata, parquet.schema_arrow
     rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
     if min(rows, default=0) < 0 or not sum(rows) == footer.num_rows <= _MOST_ROWS:
-        raise ValueError("the numbers of rows in the row groups do not add up to the file's")
+        raise ValueError("its row groups do not add up to its number of rows")
     if sum(rows) and footer.num_columns and footer.serialized_size + _FOOTER_ENDS >= state[0]:
         raise DamagedFileError(_SUMMARY_FAULT)
     travels = content is not None and len(content) <= _LARGEST_FOOTER

@@ -147,7 +147,7 @@ _READ: dict[Format, Callable[[CheckedFile, int, int], Batches]] = {
 _MAGIC = {
     Format.PARQUET: ("a Parquet", b"PAR1", b"PAR1", "has a damaged footer. Write it again."),
     Format.ARROW: ("an Arrow", b"ARRO", b"ROW1", "has a damaged footer or schema. Write it again."),
-    Format.CSV: ("a CSV", b"", b"", "has no readable line of column names. Write one."),
+    Format.CSV: ("a CSV", b"", b"", "has no readable line of column names. Add this line."),
     Format.CSV_GZ: ("a gzipped CSV", b"\x1f\x8b", b"", "is damaged or truncated. Write it again."),
 }
 
@@ -229,7 +229,7 @@ def _check_person_types(files: Sequence[CheckedFile]) -> None:
             if one != kind:
                 raise DataError(
                     f"{file.display_path}: column {name!r} holds {kind}, but {one} in {path}. "
-                    "Store person identifiers as one type."
+                    "Store person identifiers as one type in all files."
                 )
 
 

@@ -116,7 +116,7 @@ class _ColumnHasher:
         if not valid.any():
             return np.zeros((len(column), 2), dtype=np.uint64), valid
         if indices.min() < 0:  # NumPy would count it from the end
-            raise IndexError("an index is below 0")
+            raise IndexError("an index of a dictionary is below 0")
         return tags[indices], known[indices] & valid
 
     def _hash_values(self, column: Any) -> tuple[Words, Known]:

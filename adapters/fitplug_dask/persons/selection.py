@@ -170,17 +170,17 @@ def check_selection(
     check_rows(rows)
     is_selected = np.zeros(len(rows.tags), dtype=bool)
     if len(selected) and (selected.min() < 0 or selected.max() >= len(is_selected)):
-        _refuse("it chose a row that does not exist")
+        _refuse("a chosen row does not exist")
     is_selected[selected] = True
     if np.count_nonzero(is_selected) != len(selected):
-        _refuse("it chose a row twice")
+        _refuse("a row was chosen twice")
     tags = rows.tags.compress(is_selected, axis=0)  # several times as fast as an index
     if _repeats(tags[:, 0], [tags], limit):
-        _refuse("it chose more rows of a person than the limit")
+        _refuse("more rows of a person than the limit were chosen")
     if groups is not None:
         identities = groups.identify_groups(rows.words.compress(is_selected, axis=0))
         if _repeats(mix_words(tags[:, 0], identities), [tags, identities], 1):
-            _refuse("it chose more than one row of a group")
+            _refuse("two rows of a person in one cell were chosen")
 
 
 def _repeats(numbers: npt.NDArray[np.uint64], keys: Sequence[Words], limit: int) -> bool:

@@ -66,7 +66,7 @@ def check_selection_once() -> None:
         raise CheckError(
             "the limit on rows per person failed a test on this machine, with PyArrow "
             f"{pa.__version__} and NumPy {np.__version__}: {fault}. Nothing was counted. "
-            "Install other versions of these, or install fitplug again."
+            "Install other versions of PyArrow and NumPy, or install fitplug again."
         )
 
 

@@ -99,8 +99,8 @@ class RowCounting:
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         if request.plan.has_coverage:
             raise InputError(
-                f"{self.release}: coverage needs tables of at most 2^24 cells together. Design "
-                "the plan without coverage, or ask for smaller tables."
+                f"{self.release}: coverage is possible only if all tables together have at most "
+                "2^24 cells. Design the plan without coverage, or ask for smaller tables."
             )
         check_encryption("counts of so many cells")
         charged = self._find_charged()
@@ -230,7 +230,7 @@ def make_release(
     """
     if key_file is not None and request.ledger is None:
         raise InputError(
-            "key_file works only with a ledger, for releases that can be resumed. Give a ledger."
+            "key_file= works only for releases with a ledger, which can be resumed. Add ledger=."
         )
     if request.is_enforced:
         choose_limit(request.plan.unit)  # refuses a unit that no count by person keeps

@@ -81,7 +81,7 @@ def begin_series(
     noise_source.check_sampler()
     try:
         with report_write_errors(
-            place, "Nothing was charged. Free some space, or name another place."
+            place, "Nothing was charged. Free some space, or name another folder."
         ):
             more = estimate_more_files(plan, periods, display=display)
             Output(LocalPlace(place)).check_room(plan, more)
@@ -121,7 +121,9 @@ def _open_begun(
     if state != "published" and not (place / SERIES_RECORD).is_file():
         return None
     if SeriesRecord.read(place) != record:
-        raise InputError(f"{place} holds another series. Name the folder of this series.")
+        raise InputError(
+            f"{place} holds a different series. Name the folder of the series {record.key!r}."
+        )
     if state == "charged":
         # The ledger is a copy from before the record was entered, so enter it again.
         output = encode_path(place)
@@ -150,8 +152,8 @@ def open_series(
     described = plan.digest, record.key, record.time
     if entry is None or stage is None or (entry.plan_digest, entry.key, entry.time) != described:
         raise LedgerError(
-            f"the series in {place} was not charged to the ledger {ledger.path}. Open it with "
-            "its first ledger."
+            f"the series in {place} was not charged to the ledger {ledger.path}. Open the "
+            "series with the ledger that was charged."
         )
     _check_charge(ledger, StagedCharge(entry, stage), record, place)
     key = _locate_key(key_file, record.key, record.digest, place)
@@ -176,18 +178,18 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
     if periods is None and len(possible) == 1:
         return possible[0]
     if periods is None and possible:
-        raise InputError(f"periods must name one of {', '.join(possible)}")
-    of = "any attribute" if periods is None else repr(periods)
+        raise InputError(f"periods= must name one of these attributes: {', '.join(possible)}")
+    of = "" if periods is None else f" with {periods!r} as the period"
     raise InputError(
-        f"the answers of this plan cannot be drawn period by period along {of}. Design it with "
-        "periods=, the attribute whose cells are the periods (in a spec, [design] periods)."
+        f"this plan cannot be released period by period{of}. Design it with periods=ATTRIBUTE (in "
+        "a spec, [design] periods); each cell of this attribute is then a period."
     )
 
 
 def _locate(folder: str | PathLike[str]) -> Path:
     """Return the absolute path of a folder, or raise InputError if it is in a store."""
     if is_url(folder):
-        raise InputError(f"{folder} is in a store. Name a local folder for the series.")
+        raise InputError(f"{folder} is a URL. Name a local folder for the series.")
     return Path(folder).absolute()
 
 
@@ -202,7 +204,7 @@ def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, ke
     """
     if not isinstance(ledger, Ledger) or not isinstance(key, str):
         raise InputError(
-            "a series needs a ledger, and a key that identifies it in the ledger. Give both."
+            "a series needs a ledger, and a key that names the series there. Give ledger= and key=."
         )
     check_encryption("a series")
     check_arrow()
@@ -217,13 +219,13 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
     if stage.answers != record.digest:
         raise KeyTaken(
             f"charge {number} of the ledger {ledger.path}, with the key {record.key!r}, does "
-            "not belong to this series. Use another key for another series.",
+            "not belong to this series. Use another key for this series.",
             number=number,
         )
     if stage.folder != encode_path(place) and not (place / SERIES_RECORD).is_file():
         raise KeyTaken(
-            f"charge {number} of the ledger {ledger.path} is a series in {stage.folder}. Open "
-            "it there, or use another key for another series.",
+            f"charge {number} of the ledger {ledger.path} is for a series in {stage.folder}. Name "
+            "that folder, or use another key for a new series.",
             number=number,
         )
 

@@ -158,8 +158,8 @@ def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodC
         names for names in wanted if not any(set(names) <= others for others in counted)
     ]:
         raise TablesError(
-            f"the table {missing[0]} is missing; a series needs each table of its plan by "
-            f"{periods}. Count again with (plan.domain, series.tables) in place of the plan."
+            f"the table {missing[0]} is missing. In a series, every table is also by {periods}. "
+            "Count again with (plan.domain, series.tables) in place of the plan."
         )
     return PeriodCounts(
         counts=_take_cells(plan, periods, index, tables),
@@ -277,8 +277,8 @@ class SealedCounts:
             )
         except (FileNotFoundError, ValueError):
             raise InputError(
-                f"{self.place}: the sealed counts of period {index + 1} are missing or "
-                "damaged. Restore the files; without them, no later period can be drawn."
+                f"{self.place}: the encrypted counts of period {index + 1} are missing or "
+                "damaged. Restore this folder; without these counts, no later period can be drawn."
             ) from None
 
     def seal(self, index: int, counts: PeriodCounts) -> str:

@@ -95,8 +95,8 @@ class SeriesRecord:
         path = folder / SERIES_RECORD
         if not path.is_file():
             raise InputError(
-                f"{folder} is not the folder of a series: {SERIES_RECORD} is missing. Begin the "
-                "series first, or name its folder."
+                f"{folder} is not the folder of a series: {SERIES_RECORD} is missing. Create "
+                "the series first, or name the folder of an existing series."
             )
         try:
             said = json.loads(path.read_bytes())
@@ -121,7 +121,7 @@ def read_plan(folder: Path, record: SeriesRecord) -> Plan:
         raise InputError(f"{folder}: {PLAN} is missing. Restore the file.")
     plan = Plan.load(path)
     if plan.digest != record.plan_digest:
-        raise InputError(f"{path} is not the plan of the series. Restore the file.")
+        raise InputError(f"{path} is not the plan of the series. Restore the original file.")
     return plan
 
 
@@ -199,7 +199,7 @@ class PeriodFolders:
         if not folder.join(ANSWER_PARTS).list_sizes().keys() >= {MANIFEST, name_part(0)}:
             # The folder was moved into place with its answers, so they have been removed.
             raise InputError(
-                f"{folder}: a file of its {ANSWER_PARTS} is missing. Restore the folder; "
+                f"{folder}: a file in {ANSWER_PARTS} is missing. Restore the folder; "
                 "fitplug never draws the same noise again."
             )
         return read_period_answers(folder, self.plan, self.get_period(index))

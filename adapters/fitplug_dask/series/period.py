@@ -166,8 +166,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             draw = self._adopt(answers, digest)
         if draw.stage.answers != digest:
             raise FitplugError(
-                f"{self} holds answers that the ledger does not have. Restore the folder that "
-                "was released."
+                f"{self} holds answers other than those recorded in the ledger. Restore the "
+                "original folder of this period."
             )
         if draw.stage.state == "drawn":
             draw = self._record_publication(draw)
@@ -230,7 +230,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             if later is not None:
                 raise FitplugError(
                     f"{later} belongs to a later period, so period {self.index + 1} has been "
-                    "drawn already. Restore its folder, or the newest copy of the ledger."
+                    "drawn already. Restore the folder of this earlier period, or the newest copy "
+                    "of the ledger."
                 )
 
     def _check_counts(self, counts: CountsSoFar) -> None:
@@ -302,7 +303,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         counts = self.sealed.read(index)
         if drawn.seal != self.sealed.seal(index, counts):
             raise InputError(
-                f"the sealed counts of period {index + 1} are not the counts its answers were "
-                "drawn from. Restore the files."
+                f"the answers of period {index + 1} were not drawn from the encrypted counts that "
+                "are stored for it. Restore the original files."
             )
         return counts

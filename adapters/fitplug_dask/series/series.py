@@ -180,8 +180,8 @@ class Series:
         partial = self.read()
         if not partial.is_complete:
             raise InputError(
-                f"only {partial.drawn} of {partial.period_count} periods are drawn. Draw the "
-                "rest; the complete release is made after the last period."
+                f"only {partial.drawn} of {partial.period_count} periods are drawn. Draw "
+                "the remaining periods; the complete release is made after the last one."
             )
         fields = ("plan", "answers", "rho", "entry", "limited", "rows", "outside")
         return Release(**{name: getattr(partial, name) for name in fields})
@@ -222,7 +222,7 @@ class Series:
                 "the series was opened for reading only. Open it with its ledger to draw."
             )
         if self.charge.read().stage.state == "published":
-            raise InputError(f"the series in {self.folder} is closed. Create another one.")
+            raise InputError(f"the series in {self.folder} is closed. Create another series.")
         return self.charge
 
     def _read_answers(self) -> list[PeriodAnswers]:

@@ -139,7 +139,7 @@ def _check_features(shown: str, protocol: Any) -> None:
 def _make_feature_error(shown: str, features: list[str]) -> DataError:
     return DataError(
         f"the Delta table {shown} uses {', '.join(features)}, which fitplug does not support. "
-        "Write a copy of it as plain Parquet."
+        "Write a copy of the table as plain Parquet."
     )
 
 

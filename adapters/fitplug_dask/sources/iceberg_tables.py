@@ -34,7 +34,7 @@ from fitplug_dask.sources.stores import Options
 _SPELLED_TYPES = ("boolean", "int", "long", "string")
 _READERS = 16
 _FRAME_BYTES, _VECTOR_MAGIC = 4, b"\xd1\xd3\x39\x64"
-_COPY = "which fitplug does not support. Write a copy of it as plain Parquet."
+_COPY = "which fitplug does not support. Write a copy of the table as plain Parquet."
 
 Positions = npt.NDArray[np.int64]
 
@@ -124,8 +124,9 @@ def _find_metadata(given: str, options: Options | None) -> str:
         pass
     if not hint:
         raise DataError(
-            f"the current version of the Iceberg table {redact_url(given)} is unknown. Name "
-            "its ....metadata.json file, or give the table that a pyiceberg catalog loads."
+            f"the current version of the Iceberg table {redact_url(given)} is unknown. Name the "
+            "metadata file (*.metadata.json) of that version, or load the table from a catalog "
+            "with pyiceberg."
         )
     name = hint if hint.endswith(".json") else f"{'v' * hint.isdecimal()}{hint}.metadata.json"
     return f"{folder}/{name}"
@@ -138,12 +139,12 @@ def _read_files(shown: str, scan: Any, options: Options | None) -> list[SourceFi
     metadata = scan.table_metadata
     if scan.snapshot_id is not None and metadata.snapshot_by_id(scan.snapshot_id) is None:
         raise DataError(
-            f"the Iceberg table {shown} has no snapshot {scan.snapshot_id}. Check its history."
+            f"the Iceberg table {shown} has no snapshot {scan.snapshot_id}. Check the ID."
         )
     if scan.row_filter != AlwaysTrue() or scan.limit is not None:
         raise DataError(
-            f"the scan of the Iceberg table {shown} has a filter or a limit. Leave it out, and "
-            "use where= to count only some rows."
+            f"the scan of the Iceberg table {shown} has a filter or a limit. Scan the whole "
+            "table, and use where= to count only some rows."
         )
     tasks = list(scan.plan_files())
     for file in (one for task in tasks for one in (task.file, *task.delete_files)):

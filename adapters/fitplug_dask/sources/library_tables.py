@@ -126,7 +126,9 @@ def find_arrow_stream(source: Any) -> list[SourceFile]:
 
     def open_reader(columns: Sequence[str]) -> Iterator[Any]:
         if not unread:
-            raise ValueError("a reader can be read only once. Give a new one, or an Arrow table")
+            raise ValueError(
+                "an Arrow reader can be read only once. Give a new reader, or an Arrow table"
+            )
         return (batch.select(list(columns)) for batch in unread.pop())
 
     return [make_stream("the Arrow reader", source.schema, open_reader)]

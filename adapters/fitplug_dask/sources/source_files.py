@@ -88,7 +88,7 @@ _ICEBERG_FILE = ".metadata.json"
 
 _NAME_IT = {
     "a Delta table": "Give the table as fp.DeltaTable(path).",
-    "an Iceberg table": "Give the table as fp.IcebergTable(path of its ....metadata.json).",
+    "an Iceberg table": "Give the table as fp.IcebergTable(path of its file *.metadata.json).",
     "a Hudi table": "fitplug does not support Hudi. Write a copy of the table as plain Parquet.",
 }
 

@@ -230,8 +230,8 @@ class ClusterRunner(Runner):
         while pending:
             if time.monotonic() > end:
                 raise FitplugError(
-                    f"{next(iter(pending))} did not finish a task within {seconds:g} s. Check "
-                    "why this worker is slow, or stop it."
+                    f"worker {next(iter(pending))} did not finish a task within {seconds:g} s. "
+                    "Check why this worker is slow, or stop it."
                 )
             for address in [a for a, future in pending.items() if future.done()]:
                 gather = partial(self.client.gather, [pending[address]])

@@ -159,8 +159,9 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
             )
         if now > end:
             raise FitplugError(
-                f"for {_ROUNDS * limit:g} s, all workers left before fitplug could inspect them. "
-                "Let the cluster keep a worker, for example with cluster.adapt(minimum=1)."
+                f"within {_ROUNDS * limit:g} s, every worker that joined the cluster left it "
+                "before fitplug could inspect the worker. Keep at least one worker in the "
+                "cluster, for example with cluster.adapt(minimum=1)."
             )
         time.sleep(_POLL_SECONDS)
     expected = describe_code(packages)
@@ -175,8 +176,8 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
     silent = sorted(worker for worker, answer in answers.items() if answer is None)
     if silent:
         raise FitplugError(
-            f"some workers did not answer within {limit:g} s ({join_names(silent)}). Stop them, or "
-            "raise Dask's setting fitplug.timeout."
+            f"some workers did not answer within {limit:g} s ({join_names(silent)}). Stop these "
+            "workers, or raise Dask's setting fitplug.timeout."
         )
     return {worker: workers[worker] for worker in answers}
 

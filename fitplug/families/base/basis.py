@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from fitplug.domain import get_shape
-from fitplug.errors import DesignError, PlanError
+from fitplug.errors import BAD_INTEGERS, DesignError, PlanError
 from fitplug.families.base.structure import Structure
 from fitplug.numeric import (
     AnyArray,
@@ -214,12 +214,12 @@ class Basis:
             fits = fits and scale.shape == index.shape and scale.dtype == np.float64
             fits = fits and bool(((scale > 0) & (scale < np.inf)).all())
         if index.dtype != np.int64 or not fits:
-            raise PlanError("the basis must be classes of cells, or distinct rows of the workload")
+            raise PlanError(BAD_INTEGERS)
         if self.kind == "rows":
             # Checked before the cost is computed: casting other floats to integers is undefined.
             rows = W[index] * scale[:, None]
             if not ((np.abs(rows) <= MAX_COEFFICIENT) & (rows == np.rint(rows))).all():
-                raise PlanError("the basis does not consist of integer rows of the workload")
+                raise PlanError(BAD_INTEGERS)
 
     def _find_classes(self, structure: Structure) -> tuple[tuple[str, ...], IntArray]:
         """Find the dense attributes along which classes vary, and the classes over their cells.
@@ -300,4 +300,7 @@ def solve_from_right(W: FloatArray, B: FloatArray) -> FloatArray:
     try:
         return np.asarray(solve_triangular(R, Q.T @ W.T).T)
     except np.linalg.LinAlgError:
-        raise DesignError("the rows of the basis are not linearly independent") from None
+        raise DesignError(
+            "fitplug could not separate the queries into linearly independent ones. Round their "
+            "coefficients."
+        ) from None

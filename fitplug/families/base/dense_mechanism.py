@@ -44,8 +44,9 @@ def build_dense_covariance(
     workload = structure.workload
     if workload.cell_count * strategy.size > _MAX_ENTRIES:
         raise WorkloadError(
-            f"the covariance of {strategy.size} answers over {workload.cell_count} cells is too "
-            "large to write out. Use Release.estimate, which gives the std of any combination."
+            f"the covariance matrix of {strategy.size} answers over {workload.cell_count} cells "
+            "is too large to write out. Use Release.estimate, which gives the std of any "
+            "estimate."
         )
     covariances, bases = [], []
     for block, dense_basis, dense_covariance in strategy.list_covariances(noise_std):

@@ -36,7 +36,7 @@ from fitplug.certify import (
     certify_tiers,
     make_one_tier,
 )
-from fitplug.errors import DesignError, PlanError
+from fitplug.errors import BAD_PROOF, DesignError, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.mechanism import FEWEST_RECORDS, SATURATION
 from fitplug.families.base.objective import Objective
@@ -135,10 +135,11 @@ class Certifier(ABC, Generic[S]):
         """
         if not (objective.plain or self.takes_objectives):
             raise PlanError(
-                f"this kind of plan ({structure}) cannot have cell budgets or total_error_weight"
+                "a plan for these queries cannot have cell budgets or total_error_weight (kind "
+                f"of design: {structure})"
             )
         if (frame != NO_FRAME) != self.has_frame:
-            raise PlanError("the frame of the dual weights does not fit this kind of plan")
+            raise PlanError(BAD_PROOF)
 
     def certify_tiers(self, claims: TierClaims, lower_bound_at: LowerBoundAt) -> Iterator[Tier]:
         """Certify the level of each tier; see `fitplug.certify.tiers.certify_tiers`."""
@@ -257,9 +258,9 @@ def add_claim_margins(
     """
     if strategy.max_records < FEWEST_RECORDS:
         raise DesignError(
-            f"with {FEWEST_RECORDS:,} rows, answers would exceed 64-bit integers. Scale the "
-            "queries to coefficients of similar size, or use tables of fewer cells or measures of "
-            "larger units."
+            f"with {FEWEST_RECORDS:,} rows, answers would exceed 64-bit integers. Rescale the "
+            "queries so that their coefficients have similar sizes, use tables with fewer cells, "
+            "or give the measures larger units."
         )
     return replace(
         strategy,

@@ -33,12 +33,12 @@ BlockCovariance: TypeAlias = tuple[int, IntArray, FloatArray]
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One part of a plan's mechanism: integer answers with noise of one size.
+    """One part of a plan's mechanism: integer answers whose noise has the same sigma.
 
         fp.design(workload, unit=fp.AddRemove()).mechanisms()[0].sigma
 
     Attributes:
-        name: The attributes whose interaction is measured, or "all answers".
+        name: The attributes that the answers of this part depend on, or "all answers".
         kind: The distribution of the noise.
         sensitivity: The L2 sensitivity in the plan's unit of privacy, rounded up.
         sigma: The parameter of the noise: each answer gets an independent draw of the discrete

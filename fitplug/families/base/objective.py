@@ -175,8 +175,8 @@ def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
     """
     if len(domain.names) > MAX_AXES:
         raise BudgetError(
-            f"cell_budgets need a domain of at most {MAX_AXES} attributes, and this one has "
-            f"{len(domain.names)}. Use a domain of the attributes that queries use."
+            f"cell_budgets need a domain of at most {MAX_AXES} attributes, but this domain has "
+            f"{len(domain.names)}. Use a domain with only the attributes that queries use."
         )
     array = _read_budgets(given, domain.shape)
     names = domain.names[len(domain.names) - array.ndim :]

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.contrasts import make_contrasts
 from fitplug.families.base.mechanism import (
@@ -282,7 +282,7 @@ class IntegerStrategy(ABC, Generic[S]):
             structure.block_attributes, structure.sizes, self.attribute_matrices, strict=True
         ):
             if matrix.is_symmetric != (name in structure.symmetric) or not matrix.has_form(n):
-                raise PlanError(f"the matrix of {name!r} is not an integer matrix of its cells")
+                raise PlanError(BAD_INTEGERS)
 
     def answer_exactly(self, read_counts: ReadCounts) -> IntArray:
         """Compute A x exactly for every integer input, and clamp it at +-2^62.

@@ -250,8 +250,8 @@ class Structure(ABC):
     def make_public_error(self) -> WorkloadError:
         """Make the error for workloads whose queries are all answered by public totals."""
         return WorkloadError(
-            "all queries are answered by totals that are public in this unit of privacy "
-            f"({self.unit}), so there is nothing to design. Add other queries."
+            f"totals that the unit of privacy ({self.unit}) makes public answer all queries, so "
+            "there is nothing to design. Add other queries."
         )
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:

@@ -229,7 +229,7 @@ def find_tree_shape(
         at = min(levels.index(named[-2]), len(fit) - 1)
         top = levels[at] if at >= 0 else None
     elif top is not None and (not named or levels.index(top) > levels.index(named[-1])):
-        raise DomainError(f"level {top!r} is finer than every level that the queries use")
+        raise DomainError(f"level {top!r} is finer than all levels that the queries use")
     start = -1 if top is None else levels.index(top)
     first_leaves = [np.zeros(1, dtype=np.intp) if top is None else first[top]]
     depths, above = {}, {"total": np.zeros(1, dtype=np.intp)}

@@ -60,8 +60,8 @@ def find_workload_subsets(
     pairs = int((2**counts).sum())
     if pairs > MAX_PAIRS:
         raise WorkloadError(
-            f"the tables have {pairs:,} sets of attributes together. The limit is {MAX_PAIRS:,}. "
-            "Use fewer tables, or tables of fewer attributes."
+            f"the tables together have {pairs:,} subsets of attributes. The limit is "
+            f"{MAX_PAIRS:,} subsets. Use fewer tables, or tables with fewer attributes."
         )
     sets = pad_sets(counts, used)
     return find_subsets(get_shape(domain, tuple(attributes)), sets)

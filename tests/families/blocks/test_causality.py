@@ -197,7 +197,7 @@ def test_queries_of_fewer_directions_than_cells():
     ("options", "kind", "says"),
     [
         ({"periods": "YEAR"}, InputError, "Known: 'REGION', 'MONTH'"),
-        ({"periods": 3}, InputError, "must be an attribute"),
+        ({"periods": 3}, InputError, "must be the name of an attribute"),
         (
             {"periods": "MONTH", "unit": fp.ReplaceOne()},
             BudgetError,

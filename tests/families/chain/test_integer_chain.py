@@ -113,7 +113,7 @@ def test_a_sequence_that_cannot_be_inverted_with_proof_is_refused() -> None:
         np.ones(n, dtype=np.int64),
         np.zeros(1, dtype=np.int64),
     )
-    with pytest.raises(DesignError, match="cannot be bounded closely"):
+    with pytest.raises(DesignError, match="no close bound on the variances"):
         chain.upper_variance_parts(Factor("x", "prefix", n))
 
 

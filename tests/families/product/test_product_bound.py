@@ -733,13 +733,13 @@ def hostile():
         ("t must be", lambda d: replace(d, t=5)),
         ("t must be", lambda d: replace(d, t=2.0)),
         ("t must be", lambda d: replace(d, t=True)),
-        ("rests must be", lambda d: replace(d, rests=0)),
-        ("rests must be", lambda d: replace(d, rests=4097)),
-        ("rests must be", lambda d: replace(d, rests=2.0)),
-        ("tilt must be", lambda d: replace(d, tilt=0.0)),
-        ("tilt must be", lambda d: replace(d, tilt=math.nan)),
-        ("tilt must be", lambda d: replace(d, tilt=1e300)),
-        ("tilt must be", lambda d: replace(d, tilt="1")),
+        ("do not fit its queries", lambda d: replace(d, rests=0)),
+        ("do not fit its queries", lambda d: replace(d, rests=4097)),
+        ("do not fit its queries", lambda d: replace(d, rests=2.0)),
+        ("do not fit its queries", lambda d: replace(d, tilt=0.0)),
+        ("do not fit its queries", lambda d: replace(d, tilt=math.nan)),
+        ("do not fit its queries", lambda d: replace(d, tilt=1e300)),
+        ("do not fit its queries", lambda d: replace(d, tilt="1")),
     ]
 
 

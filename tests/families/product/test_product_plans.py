@@ -224,13 +224,13 @@ class TestPlanFiles:
         changed = dataclasses.replace(own, multiples=tuple(change(m) for m in own.multiples))
         if not own.multiples:
             changed = dataclasses.replace(own, multiples=(np.ones(1, dtype=np.int64),))
-            says = "grades that the workload does not have"
+            says = "noisy answers do not fit its queries"
         strategy = dataclasses.replace(plan.strategy, block_sets=(changed,))
         self.refused(plan, says, strategy=strategy)
         if own.multiples:
             none = dataclasses.replace(own, multiples=())
             strategy = dataclasses.replace(plan.strategy, block_sets=(none,))
-            self.refused(plan, "not have multiples", strategy=strategy)
+            self.refused(plan, "noisy answers do not fit its queries", strategy=strategy)
 
     def test_a_matrix_that_lost_a_contrast_is_refused_however_its_cost_is_claimed(self, plan):
 
@@ -257,9 +257,9 @@ class TestPlanFiles:
         self.refused(plan, "target", noise_std=plan.noise_std * 1.001)
         p, q, frame = plan.proof.duals
         self.refused_duals(plan, "frame", frame=frame._replace(columns=0, rests=0, tilt=0.0))
-        self.refused_duals(plan, "prove its claims", frame=frame._replace(columns=10**6))
-        self.refused_duals(plan, "prove its claims", q=-q)
-        self.refused_duals(plan, "prove its claims", p=p[1:])
+        self.refused_duals(plan, "prove what it states", frame=frame._replace(columns=10**6))
+        self.refused_duals(plan, "prove what it states", q=-q)
+        self.refused_duals(plan, "prove what it states", p=p[1:])
 
 
 class TestWhichWay:

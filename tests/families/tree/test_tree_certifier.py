@@ -313,7 +313,7 @@ class TestCertificates:
         structure = random_structure(np.random.default_rng(5), dense=True)
         p, q = np.ones(structure.differences), np.ones(structure.rows)
         bad = {"nan": q * np.nan, "negative": -q, "zero": 0 * q, "short": q[1:]}[wrong]
-        with pytest.raises(ValueError, match="dual weights q"):
+        with pytest.raises(ValueError, match="weights q"):
             bound(structure, p, bad)
 
     def test_the_order_of_a_sweep_covers_the_tree(self):

@@ -66,9 +66,9 @@ class MatrixStructure(Structure):
     def check_size(self) -> None:
         if (entries := self.entries) > MAX_ENTRIES:
             raise WorkloadError(
-                f"the queries distinguish the cells of {', '.join(self.dense)}, which takes "
-                f"{entries:,} coefficients. The limit is {MAX_ENTRIES:,}. Use fewer of these "
-                "attributes in one query, or "
+                f"the design would need {entries:,} coefficients for the cells of "
+                f"{', '.join(self.dense)} that the queries distinguish. The limit is "
+                f"{MAX_ENTRIES:,}. Use fewer of these attributes in one query, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )
 
@@ -206,7 +206,7 @@ class PersonStructure(MatrixStructure):
         _ = self.person
         if not self.has_room:
             raise WorkloadError(
-                f"two rows of a person can differ in {self._products:,} ways, more than "
+                f"two rows of a person can differ in {self._products:,} ways. The limit is "
                 f"{MAX_PRODUCTS:,}. Use fewer attributes in one query, or "
                 + suggest_fewer_cells(self.workload.domain, self.dense)
             )
@@ -226,30 +226,33 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
         WorkloadError: If the structure cannot have this unit; the message gives the remedy.
     """
     if not isinstance(unit, AddRemove) or allows_any_rows(unit):
-        raise WorkloadError(f"the unit of privacy ({unit}) has neither once_per nor distinct")
+        raise WorkloadError(
+            f"the unit of privacy ({unit}) must have the setting 'once_per' or 'distinct'"
+        )
     domain, dense = structure.workload.domain, structure.dense
     if unit.once_per is not None:
         if unit.once_per not in structure.workload.attributes:
             raise WorkloadError(
-                f"no query distinguishes the values of {unit.once_per!r}, so once_per saves "
-                "nothing. Leave it out."
+                f"no query distinguishes the values of {unit.once_per!r}, so the setting "
+                "'once_per' saves nothing. Remove 'once_per', or add a query on "
+                f"{unit.once_per!r}."
             )
         separating: tuple[str, ...] = (unit.once_per,)
     else:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
         if any(domain[name].size > 1 for name in unasked):
             raise WorkloadError(
-                f"no query uses {', '.join(unasked)}, so queries may count rows in different "
-                "cells of the domain together. Leave these attributes out of the domain, or "
-                "leave distinct out."
+                "the setting 'distinct' needs queries on every attribute of the domain, but no "
+                f"query uses {', '.join(unasked)}. Remove each unused attribute from the domain, "
+                "or remove 'distinct'."
             )
         separating = domain.names
     if len(structure.sizes) > MAX_SYMMETRIC:
         given = "distinct" if unit.distinct else "once_per"
         raise WorkloadError(
             f"queries use {len(structure.sizes)} attributes only as 'identity' or 'total'. With "
-            f"{given} the limit is {MAX_SYMMETRIC} such attributes. Use fewer of them, or leave "
-            f"{given} out."
+            f"the setting {given!r}, the limit is {MAX_SYMMETRIC} such attributes. Use fewer of "
+            f"these attributes, or remove {given!r}."
         )
     shape = get_shape(domain, dense)
     used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitplug.errors import PlanError, WorkloadError
+from fitplug.errors import BAD_PROOF, PlanError, WorkloadError
 from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.neighbours import MOST_LISTED, PersonRecords, RecordSets
@@ -87,9 +87,9 @@ class MoveStructure(PairStructure):
             raise self.make_public_error()
         if len(self.noisy_blocks) > MOST_MOVED_BLOCKS and not self.fits:
             raise WorkloadError(
-                f"a replaced row may change in {len(self.free)} attributes, and so change "
-                f"{len(self.noisy_blocks):,} tables; the limit of ReplaceOne is "
-                f"{MOST_MOVED_BLOCKS:,}. Use fewer attributes, or {TWO_CHANGES}"
+                f"replacing a row may change {len(self.free)} of its attributes, and so "
+                f"{len(self.noisy_blocks):,} tables. The limit of ReplaceOne is "
+                f"{MOST_MOVED_BLOCKS:,} tables. Use fewer attributes, or {TWO_CHANGES}"
             )
 
     def check_named(self) -> None:
@@ -99,7 +99,7 @@ class MoveStructure(PairStructure):
         try:
             self.named.check_form(PersonRecords(1, cell, (2,) * len(self.free)))
         except ValueError:
-            raise PlanError("the moves that have dual weights are not sets of attributes") from None
+            raise PlanError(BAD_PROOF) from None
 
     @frozen_property
     def members(self) -> IntArray:

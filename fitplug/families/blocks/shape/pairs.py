@@ -139,17 +139,17 @@ class PairStructure(MatrixStructure):
         most = min(MOST_PAIR_CELLS, MANY_PAIR_CELLS)
         if self.cells > most and not self._has_room:
             raise WorkloadError(
-                f"the attributes {', '.join(self.dense)} have {self.cells:,} cells together. For "
-                f"so many queries the limit of ReplaceOne is {most:,}. Use fewer attributes or "
+                f"{', '.join(self.dense)} have {self.cells:,} cells together. With this many "
+                f"queries, the limit of ReplaceOne is {most:,} cells. Use fewer attributes or "
                 f"cells, or {TWO_CHANGES}"
             )
         super().check_size()
         takes_some = self.fits_named
         if not takes_some and (pairs := self.pairs.count) > self.most_classes:
             raise WorkloadError(
-                f"the queries distinguish {self.pairs.nodes:,} cells, so a replaced row may change "
-                f"between {pairs:,} pairs of them, more than {self.most_classes:,}. Ask for less "
-                f"detail, or {TWO_CHANGES}"
+                f"the queries distinguish {self.pairs.nodes:,} cells, and a replaced row may move "
+                f"between {pairs:,} pairs of these cells. The limit is {self.most_classes:,} "
+                f"pairs. Use queries with less detail, or {TWO_CHANGES}"
             )
         if not takes_some and not self.fits:
             raise WorkloadError(

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
@@ -88,7 +88,7 @@ class PairStrategy(MatrixStrategy[PairStructure]):
             return
         if not np.array_equal(basis.index, classify_cells(structure.build_block_matrix(block))):
             # The cost is computed for the cells that queries distinguish.
-            raise PlanError("the basis is not the classes of cells that queries distinguish")
+            raise PlanError(BAD_INTEGERS)
 
 
 class MoveStrategy(MatrixStrategy[MoveStructure]):

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, LARGE_INTEGERS, PlanError
 from fitplug.families.base.block_sets import BlockSet, BlockSetIntegers
 from fitplug.families.base.contrasts import compute_precisions
 from fitplug.families.base.estimates import find_block_rows, find_boxed_rows, weigh_rows
@@ -101,14 +101,14 @@ class BlockSetStrategy(BlockSetIntegers[S]):
         """
         if block_set.basis.kind != "cells":
             # The sensitivity is computed for the cells themselves: a scaled row would cost more.
-            raise PlanError("the basis must be the single remaining cell")
+            raise PlanError(BAD_INTEGERS)
 
     def check_blocks(self) -> None:
         for block_set in self.block_sets:
             self._check_integers(block_set)
         measured = [block for block_set in self.block_sets for block in block_set.blocks.tolist()]
         if sorted(measured) != self.structure.noisy_blocks.tolist():
-            raise PlanError("the strategy does not measure each block once")
+            raise PlanError(BAD_INTEGERS)
 
     def list_block_tables(self) -> list[tuple[str, ...]]:
         return [
@@ -150,19 +150,19 @@ class BlockSetStrategy(BlockSetIntegers[S]):
         fits = blocks.dtype == np.int64 and blocks.ndim == 1 and len(blocks) > 0
         fits = fits and 0 <= int(blocks.min()) <= int(blocks.max()) < len(structure.blocks)
         if not fits:
-            raise PlanError("the strategy measures blocks that the workload does not have")
+            raise PlanError(BAD_INTEGERS)
         self.check_block_set(block_set)
         block_set.basis.check_form(structure.build_block_matrix(int(blocks[0])))
         if block_set.multiples and not self.has_grades:
-            raise PlanError("the strategy has multiples of grades that the workload does not have")
+            raise PlanError(BAD_INTEGERS)
         n = block_set.basis.size
         if M.dtype != np.int64 or M.shape != (len(blocks), n, n):
-            raise PlanError("the strategy is not a square integer matrix over its basis")
+            raise PlanError(BAD_INTEGERS)
         at = np.arange(n)
         if np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
-            raise PlanError("the strategy is not an invertible upper triangular matrix")
+            raise PlanError(BAD_INTEGERS)
         if find_largest_entry(M) >= MAX_ENTRY:
-            raise PlanError("the strategy's integers are too large")
+            raise PlanError(LARGE_INTEGERS)
 
 
 class MatrixStrategy(BlockSetStrategy[M]):
@@ -215,7 +215,7 @@ class MatrixStrategy(BlockSetStrategy[M]):
         if self.structure.has_numbers:
             super().check_block_set(block_set)
         elif len(block_set.blocks) != 1:
-            raise PlanError("the strategy measures blocks that the workload does not have")
+            raise PlanError(BAD_INTEGERS)
 
 
 def multiply_basis(structure: MatrixStructure, block_set: BlockSet) -> AnyArray:

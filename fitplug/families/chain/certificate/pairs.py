@@ -108,9 +108,11 @@ def unpack_sides(p: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     a, b = p[:-2].reshape(2, -1)
     same, across = (p[-2:] / max(p[-2:].max(), 1e-300)).tolist()
     if not (a.any() and b.any() and across > 0):
-        raise ValueError("dual weights p are zero for all pairs of cells")
+        raise ValueError(
+            "weights p in the proof of the lower bound are zero for all pairs of cells"
+        )
     if np.flatnonzero(a)[-1] >= np.flatnonzero(b)[0]:
-        raise ValueError("dual weights p of the two sides overlap")
+        raise ValueError("weights p in the proof of the lower bound overlap where they must not")
     a, b = (np.where(x < _NEGLIGIBLE * x.max(), 0.0, x / x.max()) for x in (a, b))
     return a / a.sum(), b / b.sum(), same / (same + across)
 

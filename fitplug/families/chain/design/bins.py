@@ -75,10 +75,10 @@ def design_binned_chain(
     assert best is not None
     if least > (1 + _MOST_GAP) * duals.lower:
         raise DesignError(
-            "the best plan found costs more than twice the proven lower bound, because the targets "
-            f"of the ranges of {structure.chain} are much smaller than those of its prefixes. "
-            "Ask for prefixes of fewer values, or leave out ranges: each is the difference of two "
-            "prefixes"
+            "the best plan that fitplug found costs more than twice the proven lower bound, "
+            f"because the targets of the ranges of {structure.chain} are much smaller than the "
+            "targets of its prefixes. Use prefixes of fewer values, or leave out ranges, as each "
+            "range is the difference of two prefixes."
         )
     return Design.in_one_tier(
         best,

@@ -111,18 +111,18 @@ class BinnedChainStructure(ChainStructure):
         super().check_size()
         if not self.fits:
             raise WorkloadError(
-                f"the ranges of {self.chain}, together with its prefixes, take "
-                f"{self._range_cells:,} coefficients. The limit is {MOST_RANGE_CELLS:,}. Ask for "
-                "fewer ranges that do not begin at the first cell: each is the difference of two "
-                "prefixes"
+                f"the design would need {self._range_cells:,} coefficients for the ranges and "
+                f"prefixes of {self.chain}. The limit is {MOST_RANGE_CELLS:,}. Use fewer ranges "
+                "that do not begin at the first cell, as each range is the difference of two "
+                "prefixes."
             )
         cells = sum(self.measured_cells)
         if cells > MOST_BINNED_CELLS:
             raise WorkloadError(
-                f"queries distinguish {cells:,} cells of {self.chain} in "
-                f"{len(self.blocks):,} combinations with other attributes. With ranges the limit "
-                f"is {MOST_BINNED_CELLS:,}. Leave out ranges that do not begin at the first cell, "
-                f"or use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+                f"queries distinguish {cells:,} cells of {self.chain}, counted once for each of "
+                f"its {len(self.blocks):,} combinations with other attributes. With ranges, the "
+                f"limit is {MOST_BINNED_CELLS:,}. Leave out ranges that do not begin at the first "
+                f"cell, or use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
             )
 
     @property

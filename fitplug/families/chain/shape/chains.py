@@ -105,9 +105,9 @@ class ChainStructure(Structure):
         blocks = len(self.noisy_blocks)
         if self.n > MAX_CHAIN or self.n * blocks > MAX_BLOCK_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {blocks:,} combinations with other "
-                f"attributes. The limits are {MAX_CHAIN:,} cells, and {MAX_BLOCK_CELLS:,} in all "
-                "combinations together. Use "
+                f"{self.chain} has {self.n:,} cells in each of {blocks:,} combinations with other "
+                f"attributes. The limits are {MAX_CHAIN:,} cells in one combination and "
+                f"{MAX_BLOCK_CELLS:,} in all combinations together. Use "
                 f"{suggest_fewer_cells(self.workload.domain, names)}"
             )
 
@@ -196,9 +196,9 @@ class ChainPersonStructure(PeriodStructure, ChainStructure):
         super().check_size()
         if self.n * len(self.blocks) > MOST_PERSON_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in {len(self.blocks):,} combinations with "
-                f"other attributes. With once_per the limit is {MOST_PERSON_CELLS:,} in all "
-                "combinations together. Use "
+                f"{self.chain} has {self.n:,} cells in each of {len(self.blocks):,} combinations "
+                "with other attributes. With the setting 'once_per', the limit is "
+                f"{MOST_PERSON_CELLS:,} in all combinations together. Use "
                 f"{suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
             )
 

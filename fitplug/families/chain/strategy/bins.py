@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.structure import Structure
 from fitplug.families.chain.shape.bins import BinnedChainStructure
@@ -204,7 +204,7 @@ class BinnedChainStrategy(ChainStrategy):
         matrix = self.chain_matrix
         assert isinstance(matrix, BinnedChain)
         if [starts.tolist() for starts in matrix.starts_of_blocks] != asked:
-            raise PlanError("the strategy does not measure the classes of cells of each block")
+            raise PlanError(BAD_INTEGERS)
 
     @cached_property
     def size(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts
@@ -338,7 +338,7 @@ class ChainStrategy(BlockSetStrategy[ChainStructure]):
         if not isinstance(matrix, NestedChain):
             return
         if matrix.grounded.tolist() != self.structure.grounded.tolist():
-            raise PlanError("the strategy does not measure the chain of each block")
+            raise PlanError(BAD_INTEGERS)
 
     def compute_record_cost(self, claimed: int | None = None) -> StrategyCost:
         matrix = self.chain_matrix

@@ -78,8 +78,8 @@ def invert_toeplitz(sequence: IntArray) -> ToeplitzInverse:
     R = (float(np.abs(v_rest).sum()) + n * v_worst) * (1 + gamma(n))
     if not R < 0.5:
         raise DesignError(
-            "the variances of this design cannot be bounded closely. Use targets of more similar "
-            "size."
+            "no close bound on the variances of this design could be computed. Use targets of "
+            "more similar size."
         )
     total = float(np.abs(v).sum()) * (1 + gamma(n)) / (1 - R)
     u = np.cumsum(v)

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix
 from fitplug.families.base.mechanism import SATURATION, StrategyCost
 from fitplug.families.base.structure import Structure
@@ -59,12 +59,12 @@ class ChainPersonStrategy(ChainStrategy):
         super().check_form()
         matrix = self.chain_matrix
         if not isinstance(matrix, NestedChain):
-            raise PlanError("the matrix of several periods must be a chain of nested triangles")
+            raise PlanError(BAD_INTEGERS)
         if isinstance(matrix, PeriodChain):
             partner = int(self.structure.periods.partners[0])
             others = np.delete(matrix.totals, [partner] if partner >= 0 else [], axis=0)
             if others.any() or not matrix.is_equal(0, partner):
-                raise PlanError("only contrasts of periods may have a further row")
+                raise PlanError(BAD_INTEGERS)
 
     @property
     def _nested(self) -> NestedChain:

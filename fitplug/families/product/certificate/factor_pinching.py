@@ -330,7 +330,9 @@ def upper_departure(C: FloatArray) -> float:
     size = float(upper_norm(C))
     off = float(upper_norm(C.T @ C - np.eye(k))) * 1.01 + gamma(len(C) + 2) * 1.01 * size**2
     if not off < 1e-3:
-        raise np.linalg.LinAlgError("singular vectors are not orthogonal")
+        raise np.linalg.LinAlgError(
+            "the proof of the lower bound lost too much accuracy to rounding"
+        )
     return off
 
 

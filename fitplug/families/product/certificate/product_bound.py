@@ -113,7 +113,8 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals, mean: float 
     places = place_terms(batched, splits, duals.w > 0)
     if places is None:
         raise ValueError(
-            f"dual weights: frames of {duals.t} columns and {duals.rests} rests are too many"
+            f"the proof of the lower bound would take too much work to check ({duals.t} columns, "
+            f"{duals.rests} parts)"
         )
     try:
         here = scale_duals(batched, duals, splits)
@@ -129,7 +130,7 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals, mean: float 
             buffer, longest = places.multiply_columns(buffer, lengths), max(1.0, length)
         total = places.lower_square_roots(buffer)
     except np.linalg.LinAlgError as error:
-        raise ValueError(f"dual weights could not be evaluated: {error}") from None
+        raise ValueError(f"the proof of the lower bound could not be evaluated: {error}") from None
     return here.divide_by_mass(max(0.0, total - _upper_loss(batched, here) * longest))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitplug.certify import check_weights
+from fitplug.errors import BAD_PROOF
 from fitplug.families.product.shape.batches import BatchedGroups, build_row_spaces, classify_nodes
 from fitplug.families.product.shape.products import MAX_FACTORS
 from fitplug.numeric import BoolArray, FloatArray, IntArray
@@ -73,10 +74,14 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     """Raise ValueError unless the weights fit these groups, and factors are small enough."""
     cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
     if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
-        raise ValueError(f"dual weights p must have an array for each of {len(cells)} attributes")
+        raise ValueError(
+            "weights p in the proof of the lower bound must have an array for each of "
+            f"{len(cells)} attributes"
+        )
     if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
         raise ValueError(
-            f"dual weights y must have an array for each of {len(batched.factors)} factors"
+            "weights y in the proof of the lower bound must have an array for each of "
+            f"{len(batched.factors)} lists of queries"
         )
     for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
         check_weights(f"p of attribute {a}", p, n)
@@ -85,11 +90,11 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     check_weights("w", duals.w, len(batched.workload.groups))
     t, rests, tilt = duals.t, duals.rests, duals.tilt
     if type(t) is not int or not 1 <= t <= max(batched.widths, default=1):
-        raise ValueError("dual weights: t must be an integer from 1 to the largest attribute")
+        raise ValueError(BAD_PROOF)
     if type(rests) is not int or not 1 <= rests <= MAX_RESTS:
-        raise ValueError(f"dual weights: rests must be an integer from 1 to {MAX_RESTS}")
+        raise ValueError(BAD_PROOF)
     if type(tilt) is not float or not 0 < tilt <= 1:
-        raise ValueError("dual weights: tilt must be a float in (0, 1]")
+        raise ValueError(BAD_PROOF)
     if duals.pairs is not None:
         _check_pairs(duals.pairs, cells)
     shapes = [
@@ -98,17 +103,17 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
         for n in (batched.widths[factor.attribute],)
     ]
     if sum(float(r) * n * min(r, n) for r, n in shapes) > MAX_FACTORS:
-        raise ValueError("dual weights: the factors are too large to compute their singular values")
+        raise ValueError("the proof of the lower bound would take too much work to check")
 
 
 def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
     """Raise ValueError unless weights of pairs fit these numbers of cells."""
     check_weights("of moves", pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
-        raise ValueError("dual weights: each move must change at least one attribute")
-    for a, (sides, n) in enumerate(zip(pairs.sides, cells, strict=True)):
+        raise ValueError(BAD_PROOF)
+    for sides, n in zip(pairs.sides, cells, strict=True):
         if len(sides) and (sides.shape != (n,) or not np.isfinite(sides).all()):
-            raise ValueError(f"dual weights: the sides of attribute {a} must be {n} finite numbers")
+            raise ValueError(BAD_PROOF)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.families.base.family import Certifier, Duals, Frame
 from fitplug.families.base.objective import Objective
 from fitplug.families.base.periods import PeriodCertifier
@@ -47,9 +48,7 @@ class ProductCertifier(Certifier[ProductStructure]):
         """
         cells, counts = _count_numbers(structure)
         if (duals.p.shape, duals.q.shape) != ((sum(cells),), (sum(counts),)):
-            raise ValueError(
-                "dual weights p and q do not have the sizes of the attributes and groups"
-            )
+            raise ValueError(BAD_PROOF)
         w, *y = np.split(duals.q, np.cumsum(counts)[:-1])
         p = np.split(duals.p, np.cumsum(cells)[:-1])
         return ProductDuals(tuple(p), tuple(y), w, *duals.frame)

@@ -332,7 +332,10 @@ class DenseCovariance:
             if best is not None:
                 break
         if best is None:
-            raise DesignError("rounding to integers lost a query of an attribute")
+            raise DesignError(
+                "no rounding of the design to integers keeps all queries of an attribute. Use a "
+                "smaller tolerance, or targets of more similar size."
+            )
         return best[1]
 
 

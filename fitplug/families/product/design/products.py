@@ -123,7 +123,7 @@ def _find_rounding(member: FamilyMember, most: float, loss: float) -> _Rounding:
             break
     if best is None:
         raise DesignError(
-            "tables of so many attributes need integers of more than 64 bits. Ask for tables of "
+            "tables with so many attributes need integers of more than 64 bits. Use tables with "
             "fewer attributes."
         )
     return best
@@ -160,7 +160,10 @@ def _round_blocks(
     scales = batched.scales
     entry = scales.multiply([_list_entries(matrix) for matrix in matrices])
     if float(entry.max()) > most:
-        raise DesignError("no room for so many rows")
+        raise DesignError(
+            "the plan's integers would overflow with so many rows. Use tables with fewer "
+            "attributes."
+        )
     rows = build_extreme_rows(batched, tables, loss / 10)
     profiles = member.profiles.of_matrices(matrices)
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
@@ -169,7 +172,10 @@ def _round_blocks(
     room = most / float((real * entry).max())
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
-        raise DesignError("no room for so many rows")
+        raise DesignError(
+            "the plan's integers would overflow with so many rows. Use tables with fewer "
+            "attributes."
+        )
     # Public totals answer the blocks without cost.
     worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
     cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))

@@ -162,7 +162,10 @@ class TreeCovariance:
         (real,) = self.top.precisions
         matrix = np.rint(real * unit).astype(np.int64)
         if np.linalg.matrix_rank(np.vstack([matrix, np.full(shape.top, unit)])) < shape.top:
-            raise DesignError("rounding to integers lost a query of a hierarchy")
+            raise DesignError(
+                "no rounding of the design to integers keeps all queries of a hierarchy. Use a "
+                "smaller tolerance, or targets of more similar size."
+            )
         precision = np.ones(shape.branching)
         for siblings in shape.siblings:
             precision[siblings.positions] = build_contrasts(siblings.k).precision
@@ -273,7 +276,7 @@ class _Classes:
         mean = compute_mean(self.top, on_cells, on_rows)
         P, Q = self._transposed[0] @ p, self._transposed[1] @ q
         if not (P > 0).all() or not (Q > 0).all():
-            raise np.linalg.LinAlgError("a weight is zero")
+            raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
         c = np.sqrt(P / Q)
         g = mean.profile[self.cell] + self.profiles @ (1 / c)
         h = self.share * mean.ratios[self.row] + self.variances @ c

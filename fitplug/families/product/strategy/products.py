@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.block_sets import BlockSet
 from fitplug.families.base.contrasts import build_contrasts, make_contrasts
@@ -53,8 +53,7 @@ class ProductStrategy(BlockSetStrategy[P]):
     def check_form(self) -> None:
         super().check_form()
         structure = self.structure
-        for name, grades, matrix in zip(
-            structure.block_attributes,
+        for grades, matrix in zip(
             structure.batched.grades,
             self.attribute_matrices,
             strict=True,
@@ -64,7 +63,7 @@ class ProductStrategy(BlockSetStrategy[P]):
             else:
                 counts = (1 if matrix.grades is None else matrix.grades.count,)
             if counts != tuple(np.diff(grades.starts).tolist()):
-                raise PlanError(f"the matrix of {name!r} does not have the workload's grades")
+                raise PlanError(BAD_INTEGERS)
         for block_set in self.block_sets:
             check_multiples(structure.batched.scales, block_set)
 
@@ -228,13 +227,13 @@ def check_multiples(scales: BlockScales, block_set: BlockSet) -> None:
     """
     if not len(scales.divided):
         if block_set.multiples:
-            raise PlanError("the strategy has multiples of grades that the workload does not have")
+            raise PlanError(BAD_INTEGERS)
         return
     if (block_set.M != 1).any() or len(block_set.multiples) != len(block_set.blocks):
-        raise PlanError("the strategy does not have multiples of each block's grades")
+        raise PlanError(BAD_INTEGERS)
     shapes = [part.shape for part in scales.split(np.zeros(scales.count))]
     for block, multiples in zip(block_set.blocks.tolist(), block_set.multiples, strict=True):
         if multiples.dtype != np.int64 or multiples.shape != shapes[block]:
-            raise PlanError("the strategy's multiples are not integers of each block's grades")
+            raise PlanError(BAD_INTEGERS)
         if not 1 <= int(multiples.min()) <= int(multiples.max()) < MAX_ENTRY:
-            raise PlanError("the strategy's multiples are out of range")
+            raise PlanError(BAD_INTEGERS)

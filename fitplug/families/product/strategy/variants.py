@@ -121,13 +121,19 @@ class VariantMatrix(AttributeMatrix):
         return max(matrix.growth for matrix in self.matrices)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
-        raise TypeError("an attribute with variants has one matrix per block. Use these.")
+        raise TypeError(
+            "this attribute has several matrices; use the matrix of the table that is computed"
+        )
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        raise TypeError("an attribute with variants has one matrix per block. Use these.")
+        raise TypeError(
+            "this attribute has several matrices; use the matrix of the table that is computed"
+        )
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        raise TypeError("an attribute with variants has one matrix per block. Use these.")
+        raise TypeError(
+            "this attribute has several matrices; use the matrix of the table that is computed"
+        )
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self.reference / sum(self.reference.tolist()))

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.certify import check_weights, divide_by_mass, scale_weights
+from fitplug.errors import BAD_PROOF
 from fitplug.families.base.family import Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.tree.certificate.block_weights import BlockWeights, Totals
@@ -72,7 +73,7 @@ class TreePairCertifier(TreeCertifier):
         sums = cells.sum(axis=0)
         _drop_kinds(structure, kinds, sums > 0)
         if not kinds.sum() > 0:
-            raise ValueError("dual weights p of cells or of kinds of pairs are all zero")
+            raise ValueError(BAD_PROOF)
         shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
         kinds = kinds / kinds.sum()
         mass = upper_pair_mass(structure, shares, kinds)

@@ -204,9 +204,7 @@ def lower_root_trace(tree: ScalarTree | DenseTree, evaluate: LogDeterminants, mo
     if isinstance(tree, DenseTree):
         work = len(tree.masses) * float(tree.masses.shape[1]) ** 3
         if work > MOST_WORK:
-            raise ValueError(
-                "dual weights p distinguish cells at too many nodes: average them there"
-            )
+            raise ValueError("the proof of the lower bound would take too much work to check")
         if work > LARGE_WORK:
             tolerance, step, batch = COARSE_TOLERANCE, COARSE_STEP, 4
     else:

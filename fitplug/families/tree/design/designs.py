@@ -107,8 +107,8 @@ def round_trees(
             break
     if best is None:
         raise DesignError(
-            "the targets of the tree's nodes differ by too many orders of magnitude. Bring them "
-            "closer together."
+            "the targets at the nodes of a hierarchy differ by too many orders of magnitude. "
+            "Give them more similar targets."
         )
     return add_claim_margins(best)
 

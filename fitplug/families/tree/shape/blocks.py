@@ -154,7 +154,7 @@ class TreeStructure(Structure):
         if nodes > MAX_NODES:
             raise WorkloadError(
                 f"the queries distinguish {self.tree.size:,} nodes of {self.tree_attribute!r} in "
-                f"{len(self.blocks):,} combinations with other attributes. The limit is "
+                f"each of {len(self.blocks):,} combinations with other attributes. The limit is "
                 f"{MAX_NODES:,} nodes in all combinations together. Give leaves with the same "
                 "parent equal targets, use fewer other attributes in one query, or use "
                 + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))

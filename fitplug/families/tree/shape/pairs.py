@@ -199,9 +199,9 @@ class TreePairStructure(TreeStructure):
         if len(self.free) > MOST_MOVED:
             names = list_names([self.symmetric[a] for a in self.free.tolist()])
             raise WorkloadError(
-                f"a replaced row may change in {len(self.free)} attributes ({names}) besides the "
-                f"hierarchy {self.tree_attribute!r}; the limit of ReplaceOne is {MOST_MOVED}. Ask "
-                f"for fewer of them, or {TWO_CHANGES}"
+                f"replacing a row may change {len(self.free)} attributes ({names}) besides the "
+                f"hierarchy {self.tree_attribute!r}. The limit of ReplaceOne is {MOST_MOVED} "
+                f"other attributes. Use fewer of these attributes, or {TWO_CHANGES}"
             )
         if self.keeps_tree and any(
             len(self.find_public_sums(block, depth).measured)
@@ -210,9 +210,10 @@ class TreePairStructure(TreeStructure):
         ):
             moved = [name for name in self.dense if name not in (self.public_attributes or ())]
             raise WorkloadError(
-                f"{self.tree_attribute!r} is a large hierarchy in `within`, and a replaced row may "
-                f"also change in {list_names(moved)}. Give the finest nodes with the same parent "
-                f"equal targets and use fewer nodes on coarser levels, or {TWO_CHANGES}"
+                f"the setting 'within' names {self.tree_attribute!r}, a large hierarchy, and "
+                f"replacing a row may also change {list_names(moved)}. Give the finest nodes with "
+                "the same parent equal targets and use fewer nodes on coarser levels, or "
+                f"{TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

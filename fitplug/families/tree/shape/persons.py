@@ -78,7 +78,9 @@ class PersonTreeStructure(TreeStructure):
     def period_attribute(self) -> str:
         """The attribute of the periods: a person has at most one record in each of its cells."""
         if not isinstance(self.unit, AddRemove) or self.unit.once_per is None:
-            raise WorkloadError(f"the unit of privacy ({self.unit}) has no periods. Give once_per.")
+            raise WorkloadError(
+                f"the unit of privacy ({self.unit}) must have the setting 'once_per'"
+            )
         return self.unit.once_per
 
     @cached_property
@@ -194,18 +196,20 @@ class PersonTreeStructure(TreeStructure):
         if self.period_attribute == self.tree_attribute:
             raise WorkloadError(
                 f"once_per = {self.tree_attribute!r} does not work for a hierarchy of this size. "
-                "Leave once_per out."
+                "Remove the setting 'once_per'."
             )
         if self.period_attribute not in self.workload.attributes:
             raise WorkloadError(
-                f"no query distinguishes the values of {self.period_attribute!r}, so once_per "
-                "saves nothing. Leave it out."
+                f"no query distinguishes the values of {self.period_attribute!r}, so the setting "
+                "'once_per' saves nothing. Remove 'once_per', or add a query on "
+                f"{self.period_attribute!r}."
             )
         if len(self.differing) > MOST_DIFFERING:
             raise WorkloadError(
-                f"queries use {len(self.differing)} attributes besides the periods only as "
-                f"'identity' or 'total'. With once_per the limit is {MOST_DIFFERING} such "
-                "attributes. Use fewer of them, or leave once_per out."
+                f"queries use {len(self.differing)} attributes, besides "
+                f"{self.period_attribute!r}, only as 'identity' or 'total'. With the setting "
+                f"'once_per', the limit is {MOST_DIFFERING} such attributes. Use fewer of these "
+                "attributes, or remove 'once_per'."
             )
         super().check_size()
 

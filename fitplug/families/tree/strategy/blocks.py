@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, LARGE_INTEGERS, PlanError
 from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.strategy import IntegerStrategy
 from fitplug.families.base.structure import Structure
@@ -138,7 +138,7 @@ class TreeBlock:
         _check_triangular(self.root[None], (1, n, n))
         expected = [step for step in structure.tree.steps if step.depth < len(classes)]
         if len(expected) != len(self.steps):
-            raise PlanError("the strategy does not measure the nodes that its queries ask for")
+            raise PlanError(BAD_INTEGERS)
         for step, matrices in zip(expected, self.steps, strict=True):
             (b, k), r = step.children.shape, classes[step.depth].size
             _check_triangular(matrices.dense, (b, r, r))
@@ -149,9 +149,9 @@ class TreeBlock:
                 or children.shape != shape
                 or find_largest_entry(children) >= MAX_ENTRY
             ):
-                raise PlanError("the matrix of a node's children does not consist of integers")
+                raise PlanError(BAD_INTEGERS)
             if step.counts is not None and int(children.min()) < 1:
-                raise PlanError("the matrix of identical leaves is not a multiple of contrasts")
+                raise PlanError(BAD_INTEGERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +206,12 @@ class TreeIntegers(IntegerStrategy[T]):
 def _check_triangular(matrices: IntArray, shape: tuple[int, int, int]) -> None:
     """Raise PlanError unless matrices (b, r, r) are upper triangular with positive diagonals."""
     if matrices.dtype != np.int64 or matrices.shape != shape:
-        raise PlanError("the strategy lacks a square integer matrix for the classes of each node")
+        raise PlanError(BAD_INTEGERS)
     at = np.arange(shape[1])
     if np.tril(matrices, -1).any() or (matrices[:, at, at] <= 0).any():
-        raise PlanError("the strategy is not an invertible upper triangular matrix")
+        raise PlanError(BAD_INTEGERS)
     if matrices.size and find_largest_entry(matrices) >= MAX_ENTRY:
-        raise PlanError("the strategy's integers are too large")
+        raise PlanError(LARGE_INTEGERS)
 
 
 def list_block_tables(structure: TreeStructure) -> list[tuple[str, ...]]:

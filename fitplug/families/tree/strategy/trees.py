@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import block_diag
 
-from fitplug.errors import PlanError
+from fitplug.errors import BAD_INTEGERS, PlanError
 from fitplug.families.base.mechanism import (
     BlockCovariance,
     BlockWeights,
@@ -116,7 +116,7 @@ class TreeStrategy(TreeIntegers[T]):
     def check_blocks(self) -> None:
         measured = [tree_block.block for tree_block in self.tree_blocks]
         if measured != self.structure.noisy_blocks.tolist():
-            raise PlanError("the strategy does not measure each block once")
+            raise PlanError(BAD_INTEGERS)
         for tree_block in self.tree_blocks:
             tree_block.check_form(self.structure)
 
