@@ -60,7 +60,8 @@ class TestLevels:
         with pytest.raises(fp.DomainError, match="do not nest with the levels state"):
             self.TREE.with_level("new", {code: code[-1] for code in TRACTS})
         with pytest.raises(
-            fp.DomainError, match="12 of 12 leaves have no new, for example '0100110'"
+            fp.DomainError,
+            match="12 of 12 leaves have no label on the level new, for example '0100110'",
         ):
             self.TREE.with_level("new", {})
 

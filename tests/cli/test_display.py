@@ -152,7 +152,9 @@ def test_python_refuses_display_tables_before_the_charge(folder):
     for data in (folder / "rows.csv", fp.count(folder / "rows.csv", plan)):
         with pytest.raises(fp.WorkloadError, match="no nonnegative histogram"):
             fp.release(plan, data, folder / "out", ledger=ledger, display={"total": -1})
-        with pytest.raises(fp.InputError, match="'display' is only for a release into a folder"):
+        with pytest.raises(
+            fp.InputError, match="setting display is only for a release into a folder"
+        ):
             fp.release(plan, data, ledger=ledger, display=True)
     assert ledger.spent == 0
     assert not (folder / "out").exists()

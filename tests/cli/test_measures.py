@@ -258,11 +258,11 @@ REFUSED = [
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
     ("unit = 10", "unit = 7", "a whole number of units (unit 7)"),
-    ("unit = 10", "unit = 0.00001", "at most 33,554,432. Move a bound"),
+    ("unit = 10", "unit = 0.00001", "at most 33,554,432 units. Change a bound"),
     ("unit = 10", 'unit = "a"', "unit = 'a' must be a positive number"),
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),
-    ('"none"', '"0"', "other = '0' must be a string"),
-    (', other = "none"', "", "ask for 'sum' or 'total'"),
+    ('"none"', '"0"', "other = '0' is also a listed value"),
+    (', other = "none"', "", "Use 'sum' or 'total'"),
     ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
     ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
     ("{ records = 1 }", "{ records = 2, distinct = true }", "combined with the measure INCOME"),
@@ -285,7 +285,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     spec = SPEC.replace("[domain]", more).replace('INCOME = "sum"', 'INCOME = "sum"\nTAX = "sum"')
     ran = fitplug("design", make(tmp_path, spec))
     assert ran.code == 2
-    assert "TAX, INCOME multiply to 200,000,000" in ran.err
+    assert "TAX, INCOME have the product 200,000,000" in ran.err
 
 
 def test_truncation_of_sums_is_not_estimated(tmp_path):

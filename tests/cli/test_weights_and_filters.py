@@ -176,7 +176,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
         (
             "[data]",
             '[data]\nperson = "STUSAB"',
-            r"\[data\] give weight = 'POP' or person = 'STUSAB'",
+            r"\[data\] weight = 'POP' and person = 'STUSAB' cannot be combined",
         ),
         ("weight =", "weights =", r"unknown key \[data\] weights. Did you mean 'weight'"),
     ],

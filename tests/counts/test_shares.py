@@ -112,7 +112,7 @@ def test_too_many_shares_are_refused():
     largest = fp.Tables(wide, {("a",): [2**57, 2**57]})
     assert largest.marginal(()).tolist() == 2**33
     with pytest.raises(
-        fp.TablesError, match=r"2\*\*58 shares of rows, and integers would overflow"
+        fp.TablesError, match=r"2\*\*58 shares of rows, so 64-bit integers would overflow"
     ):
         fp.Tables(wide, {("a",): [2**57, 2**57 + 2**10]})
     codes = {"a": np.zeros(257, np.int64), "b": np.zeros(257, np.int64)}

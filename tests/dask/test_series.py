@@ -128,7 +128,7 @@ def test_combinations_of_what_is_known(series):
     released = series.release(2, TABLES)
     found = released.estimate("months[MONTH = 1] + months[MONTH = 2]")
     assert found.value == pytest.approx(released.estimates["so far"][1].sum(), rel=1e-9)
-    with pytest.raises(fp.FitplugError, match="not drawn yet; 2 of 4 are"):
+    with pytest.raises(fp.FitplugError, match="not drawn yet; 2 of 4 periods are drawn"):
         released.estimate("months[MONTH = 3]")
     with pytest.raises(fp.FitplugError, match="not drawn yet"):
         released.estimate_all({"a": {"year": 1.0}, "b": {"months": np.eye(3, T)}})
@@ -543,7 +543,7 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     assert ReleaseCharges(ledger).record_draw(first.entry, "others") == made
     assert ReleaseCharges(ledger).begin(request).stage == made
     ledger.charge(0.1, what="another", key="a: 2")
-    with pytest.raises(KeyTaken, match="for something else"):
+    with pytest.raises(KeyTaken, match="for another release"):
         ReleaseCharges(ledger).begin(DrawRequest(charge, "a: 2", "period 2", "folder"))
     elsewhere = fp.Ledger(tmp_path / "other.db", rho=1.0)
     with pytest.raises(LedgerError, match="does not have the charge number 1"):

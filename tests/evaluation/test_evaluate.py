@@ -252,7 +252,7 @@ def test_what_is_refused():
     ("sigma", "basis", "message"),
     [
         (np.ones((2, 3)), None, "square"),
-        (np.eye(2), np.ones((3, 2)), "the basis has 3 rows, but the noise has 2 answers"),
+        (np.eye(2), np.ones((3, 2)), "'basis' has 3 rows, but the noise has 2 answers"),
         (np.diag([1.0, 0.0]), None, "variance 0 at row 1"),
         (np.diag([1.0, -1.0]), None, "variance -1 at row 1"),
         ([[1.0, 0.5], [0.0, 1.0]], None, "not symmetric"),

@@ -95,7 +95,7 @@ def test_names_of_variables_are_refused():
     for name in ("variance", "estimate", "protected"):
         plan = fp.design(fp.Workload(fp.Domain({name: ["1", "2"]}), [fp.marginal(name, std=2.0)]))
         release = fp.Release(plan, np.zeros(plan.strategy.size, dtype=np.int64), plan.rho)
-        with pytest.raises(WorkloadError, match=f"attribute '{name}' has the name of a"):
+        with pytest.raises(WorkloadError, match=f"attribute '{name}' has the same name as a"):
             fpe.to_xarray(release, name)
 
 

@@ -289,7 +289,7 @@ def test_a_key_is_charged_once(path: Path) -> None:
 @pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), Fraction(0.1)])
 def test_another_total(path: Path, other: float | Fraction) -> None:
     Ledger(path, 0.1).charge(0.01, what="x")
-    refused(path, other, "rho = 0.1,", f"not {other}", "ame another file")
+    refused(path, other, "rho = 0.1,", f"not {other}", "name another ledger file")
     assert Ledger(path, 0.1).spent == 0.01
 
 
@@ -572,7 +572,7 @@ def test_a_truncated_file(path: Path) -> None:
     assert len(whole) > 5 * 4096
     for size in (1, 50, 100, 4095, 4096, 2 * 4096, len(whole) // 2, len(whole) - 4096):
         path.write_bytes(whole[:size])
-        refused(path, 1.0, "estore it from a copy")
+        refused(path, 1.0, "from a copy")
     path.write_bytes(whole)
     assert Ledger(path).spent == pytest.approx(0.4)
 

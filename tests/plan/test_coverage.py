@@ -158,8 +158,8 @@ def test_answers_are_clamped():
         ("pyramid", {"unit": fp.AddRemove(records=2, distinct=True)}, "unit of privacy"),
         ("pyramid", {"unit": fp.AddRemove(records=2, once_per="age")}, "unit of privacy"),
         ("pyramid", {"periods": "age"}, "periods"),
-        ("only others", {}, "every row is in the tables"),
-        ("no attribute", {}, "every row is in the tables"),
+        ("only others", {}, "no value can lie outside the domain"),
+        ("no attribute", {}, "no value can lie outside the domain"),
     ],
 )
 def test_what_has_no_coverage(groups, more, why):

@@ -172,7 +172,7 @@ def test_what_is_not_designed_for_is_refused_in_one_sentence():
         fp.design(workload, unit=fp.AddRemove(records=3, distinct=True))
     with pytest.raises(WorkloadError, match="Remove the setting 'once_per'"):
         fp.design(workload, unit=fp.AddRemove(records=3, once_per="place"))
-    with pytest.raises(WorkloadError, match="leave out periods"):
+    with pytest.raises(WorkloadError, match="remove periods"):
         fp.design(workload, unit=months(3), periods="month")
     for argument in ({"total_error_weight": 1.0}, {"solver": "sm2"}, {"cell_budgets": 1.0}):
         with pytest.raises(BudgetError, match="cannot be combined with the unit"):

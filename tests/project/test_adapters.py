@@ -81,13 +81,13 @@ def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"again": True}, "'again' is only for a release into a folder. Name a folder"),
-        ({"replace": True}, "'replace' is only for a release into a folder"),
-        ({"key_file": "a.key"}, "'key_file' is only for a release into a folder"),
-        ({"client": object()}, "'client' is only for a release into a folder"),
+        ({"again": True}, "setting again is only for a release into a folder. Name a folder"),
+        ({"replace": True}, "setting replace is only for a release into a folder"),
+        ({"key_file": "a.key"}, "setting key_file is only for a release into a folder"),
+        ({"client": object()}, "setting client is only for a release into a folder"),
         (
             {"folder_options": {"key": "CANARY"}},
-            "'folder_options' is only for a release into a folder",
+            "setting folder_options is only for a release into a folder",
         ),
         ({"folder": "out", "folder_options": {"key": "CANARY"}}, "Give the URL of a store"),
     ],

@@ -144,7 +144,9 @@ class TestNonnegative:
         ages = fp.queries({"age": fp.ranges([(0, 4), (3, 9)])}, std=3.0)
         plan = fp.design(fp.Workload(domain, [ages]))
         release = fp.release(plan, fp.Tables(domain, {("age",): np.ones(10, dtype=np.int64)}))
-        with pytest.raises(fp.WorkloadError, match=r"over 10 cells are too many.*limited to 10"):
+        with pytest.raises(
+            fp.WorkloadError, match=r"over 10 cells are too many.*limit of their product is 10"
+        ):
             release.nonnegative()
 
 

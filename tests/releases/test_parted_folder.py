@@ -153,7 +153,7 @@ class TestRoundTrip:
             written = write_answers_part(place, number, noisy)
             assert written.bytes == 128 + 2 * [1, 2, 4, 8][number]
             assert find_answers_part(place, number, 2) == written._replace(is_mine=False)
-            with pytest.raises(fp.InputError, match="not a part of 3 answers"):
+            with pytest.raises(fp.InputError, match="not contain the 3 answers"):
                 find_answers_part(place, number, 3)
         assert find_answers_part(place, 9, 2) is None
 
@@ -291,7 +291,7 @@ class TestPieces:
         assert first.is_mine
         assert not second.is_mine
         assert second.digest == first.digest
-        with pytest.raises(fp.InputError, match="not a part of 3"):
+        with pytest.raises(fp.InputError, match="not contain the 3"):
             write_answers_part(place, 0, release.answers[:3])
 
     def test_threads_read_parts_at_once(self, tmp_path, monkeypatch):

@@ -101,7 +101,7 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
         lambda self, values: np.array(
             [int(v) * 4 // 360 if v is not None and 0 <= v < 360 else -1 for v in values], np.int64
         ),
-        "no DataError",
+        "must raise DataError",
     ),
     "a label of another cell": (
         "find_end",

@@ -369,7 +369,7 @@ def test_which_workloads_are_chains() -> None:
     # Single cells are not of the form of the bound.
     with pytest.raises(WorkloadError):
         choose(PREFIX, fp.marginal("x", variance=1.0))
-    with pytest.raises(WorkloadError, match=r"The limit of ReplaceOne is 63,245"):
+    with pytest.raises(WorkloadError, match=r"limit of ReplaceOne is 63,245"):
         choose(PREFIX, n=70_000)
 
 

@@ -222,7 +222,7 @@ def test_parts_of_pairs_that_are_no_weights_prove_nothing():
     assert certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME)) > 0
     for wrong in (-1e-9, np.nan, np.inf):
         p[before] = wrong
-        with pytest.raises(ValueError, match="finite numbers >= 0"):
+        with pytest.raises(ValueError, match="finite numbers of at least 0"):
             certify_bound(structure, Objective(), 1.0, Duals(p, q, NO_FRAME))
     # A leaf without weight has no density of pairs.
     p[before] = 1
