@@ -114,8 +114,8 @@ def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
     """Raise TablesError unless tables have the numbers of rows outside these attributes."""
     if tables.unit is not None:
         raise TablesError(
-            "the plan's coverage also counts rows outside the domain, but person= limits only the "
-            "rows in the tables. Count without person=, or design the plan without coverage."
+            "person= cannot limit the rows outside the domain, which the plan's coverage counts. "
+            "Count without person=, or design the plan without coverage."
         )
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(

@@ -292,7 +292,7 @@ class Output:
         if digest is None and seen:
             raise InputError(
                 f"{seen[0].place} is damaged and may hold answers that were drawn. Restore "
-                "the folder, or remove it if nobody can have read it."
+                "the folder from a backup, or delete it if nobody has seen its contents."
             )
         return None
 

@@ -162,8 +162,8 @@ def release(
         for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
             if given:
                 raise InputError(
-                    f"{name} is only for a release in parts, but a database counts these rows as "
-                    f"a whole. Remove {name}, or release the tables that fitplug.count returns."
+                    f"{name} cannot be used for rows in a database. Remove {name}, or release the "
+                    "tables that fitplug.count returns."
                 )
         name = "release_from_database"
     elif is_counted and client is None and key_file is None and not in_store:

@@ -68,8 +68,8 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "the plan's coverage also counts rows outside the domain, but person= limits only "
-            "the rows in the tables. Remove person=, or design the plan without coverage."
+            "person= cannot limit the rows outside the domain, which the plan's coverage counts. "
+            "Remove person=, or design the plan without coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)

@@ -113,28 +113,33 @@ class Source:
             RecordBatchReader; a pandas or Polars DataFrame, a Polars LazyFrame, a DuckDB relation
             or any object with `__arrow_c_stream__`. Arrow Tables and readers, frames of pandas and
             Polars, and relations are streams that one process reads, so they cannot be counted on a
-            cluster. where: {column: value, or values}: count only rows that have one of the given
-            values in each of these columns. Rows that are filtered out do not count towards the
-            limit on the rows per person. The values of a column are strings, integers, booleans or
-            dates, all of one type, which decides how the column is read. Null never matches. The
-            columns need not be attributes. If a column is a folder key, files in folders with other
-            values are not read. weight: A column of integers, the number of people that each row
-            stands for. Null and numbers below 0 count as 0, and numbers above 2^40 count as 2^40,
-            because no value of a row may cause an error. One more person adds 1 to the weight of
-            one row, so rho is the same as if each person had a row. Do not use a survey's sampling
-            weights. `weight` and `person` cannot be combined. person: The column that identifies
-            persons, or the columns that together identify them, such as `["household", "line"]`. At
-            most as many rows of each person are counted as the unit of privacy allows; a keyed hash
-            chooses these rows. A row is left out if it has no value in one of these columns. zone:
-            The time zone, such as "Europe/Berlin", in which the day of a time with a time zone is
+            cluster.
+        where: {column: value, or values}: count only rows that have one of the given values in each
+            of these columns. Rows that are filtered out do not count towards the limit on the rows
+            per person. The values of a column are strings, integers, booleans or dates, all of one
+            type, which decides how the column is read. Null never matches. The columns need not be
+            attributes. If such a column is the key of folders (`key=value`), folders with other
+            values are not read.
+        weight: A column of integers, the number of people that each row stands for. Null and
+            numbers below 0 count as 0, and numbers above 2^40 count as 2^40, because no value of a
+            row may cause an error. One more person adds 1 to the weight of one row, so rho is the
+            same as if each person had a row. Do not use a survey's sampling weights. `weight` and
+            `person` cannot be combined.
+        person: The column that identifies persons, or the columns that together identify them, such
+            as `["household", "line"]`. At most as many rows of each person are counted as the unit
+            of privacy allows; a keyed hash chooses these rows. A row is left out if it has no value
+            in one of these columns.
+        zone: The time zone, such as "Europe/Berlin", in which the day of a time with a time zone is
             determined. It also applies to text with an offset, such as "2020-12-31T23:30Z". Without
             `zone`, such text counts on the day that it shows, and columns of times with a time zone
-            are refused. missing: {column: value}: for each column that some files lack, the value
-            to use for all rows of these files; None is null. A file that lacks a column not listed
-            here is refused. columns: {attribute: column}: for each attribute whose column in the
-            data has a different name, the name of this column. storage_options: Options for access
-            to the object stores of URLs, such as credentials. They are sent to the workers, and
-            never appear in a repr, message or task name.
+            are refused.
+        missing: {column: value}: for each column that some files lack, the value to use for all
+            rows of these files; None is null. A file that lacks a column not listed here is
+            refused.
+        columns: {attribute: column}: for each attribute whose column in the data has a different
+            name, the name of this column.
+        storage_options: Options for access to the object stores of URLs, such as credentials. They
+            are sent to the workers, and never appear in a repr, message or task name.
 
     Raises:
         InputError: The path is invalid, or `weight` is given with `person`.

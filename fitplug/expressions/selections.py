@@ -159,7 +159,7 @@ def _find_coefficients(
     if factor.array is not None:
         if region is not None:
             raise WorkloadError(
-                f"the rows of {factor.attribute} in this query group come from a matrix and "
+                f"this query group defines its queries of {factor.attribute} by a matrix, and these "
                 "cannot be divided by region. Use a group that lists the values of "
                 f"{factor.attribute}."
             )

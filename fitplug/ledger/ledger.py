@@ -221,8 +221,8 @@ class Ledger:
                 later releases may cost.
             unit: The unit of privacy for rho; by default, the ledger's unit. If one change in the
                 ledger's unit consists of m changes in this unit, m^2 * rho is charged.
-            domain: The domain that defines the cells of the unit, if the unit refers to cells. The
-                release must leave out rows outside this domain.
+            domain: The domain of the attributes that the unit names, as in `once_per="month"`; not
+                needed for other units. The release must leave out rows outside this domain.
             noise: The noise of the release, such as `plan.noise`, if all of it is discrete
                 Gaussian. A ledger in epsilon and delta requires it, unless it allows any noise. In
                 a ledger in rho, a single charge without `noise` makes `epsilon()` larger.
@@ -236,7 +236,8 @@ class Ledger:
             InputError: `what` or another text is empty or not valid Unicode.
             DomainError: The domain does not have an attribute that the unit names.
             LedgerError: The key was used before, the unit cannot be converted to the ledger's unit,
-                a domain is needed to know the cells of the unit, or the file cannot be written.
+                `domain` is missing although the unit names attributes, or the file cannot be
+                written.
 
         Example:
             >>> entry = ledger.charge(0.01, what="pilot", key="pilot 2024")
@@ -290,7 +291,7 @@ class Ledger:
             key: A name for the charge, as in `charge`.
             unit: The unit of privacy that defines the neighbours for `d_in`; by default, the
                 ledger's unit.
-            domain: The domain that defines the cells of the unit, as in `charge`.
+            domain: The domain of the attributes that the unit names, as in `charge`.
 
         Returns:
             The ledger's entry for the charge.

@@ -62,8 +62,8 @@ def design(
 
     `cell_budgets`, `total_error_weight` and `solver="sm2"` need an optimization over all cells that
     queries distinguish, so they cannot be used if there are too many cells; see "Large domains" in
-    the documentation of workloads. `cell_budgets` and `total_error_weight` also work for one large
-    tree.
+    the documentation of workloads. One exception: `cell_budgets` and `total_error_weight` can be
+    used with many cells if all queries are levels of one hierarchy.
 
     Args:
         workload: The query groups and their targets.
@@ -94,9 +94,9 @@ def design(
             above the least cost. The certificate is checked in the same way for both algorithms.
         refine: Whether to also lower the cost in cells that cost less than rho, as in the paper's
             refined privacy ordering. This takes up to `max_iterations` more iterations and about a
-            minute. rho is minimised with and without it. See `Plan.tiers`. `refine` has no effect
-            with the solver "sm2", with `total_error_weight`, in the product family, for trees, or
-            over more than 4,096 cells.
+            minute. rho is minimised with and without it. See `Plan.tiers`. `refine` has an
+            effect only with the solver "dual", without `total_error_weight`, and for workloads of
+            at most 4,096 cells that are not trees.
         max_iterations: The largest number of iterations for each problem that is solved; queries
             that share no cells are separate problems.
         coverage: Whether releases also estimate, for each attribute, the number of rows with a

@@ -276,10 +276,9 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
         finest, is_consistent = list_finest(resolutions)
     except NoEstimatesError:
         raise WorkloadError(
-            f"{release.plan.strategy.size} answers over {workload.cell_count} cells are too many "
-            f"to adjust together (the limit of their product is {MOST_ENTRIES:,}), and some "
-            "answers are not sums of the answers of one query group. Show the unbiased "
-            "estimates, or add a group that lists the finest counts; for a measure, also add a "
-            "group that lists its sums."
+            f"the answers cannot be adjusted: {release.plan.strategy.size} answers over "
+            f"{workload.cell_count} cells are too many (the limit of the product is "
+            f"{MOST_ENTRIES:,}), and no query group lists the finest counts and sums. Show the "
+            "unbiased estimates, or add such a group."
         ) from None
     return Display(*arguments, finest, is_consistent, None)

@@ -124,8 +124,8 @@ def _read_estimates(
     factors = [factor for factor in group.factors if factor.rows > 1]
     if len(factors) > 2:
         raise WorkloadError(
-            f"group {name!r} has {len(factors)} attributes with several rows; at most 2 can be "
-            "plotted. Sum some of its rows, or plot the data frame of release.to_pandas."
+            f"group {name!r} has {len(factors)} attributes, and a plot shows at most 2. Plot the "
+            "data frame of release.to_pandas instead."
         )
     intervals = choose_intervals(group, confidence, simultaneous)
     shape = tuple(factor.rows for factor in factors)

@@ -267,9 +267,9 @@ class Release(ReleaseTables):
         read.
 
         Args:
-            sample: How many parts of the answers, and how many of the tables, are drawn at random
-                and checked; None for all parts. The answers from which a drawn part of a table is
-                computed are read, too.
+            sample: Check only this many parts of the answers, and this many parts of the tables,
+                chosen at random; None for all parts. The answers from which a chosen part of a
+                table is computed are read, too.
             seed: The seed for drawing the parts.
 
         Raises:

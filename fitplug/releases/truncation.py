@@ -32,7 +32,7 @@ _MOST_LETTERS = 120
 
 @dataclass(frozen=True)
 class TruncationLoss:
-    """The rows that a limit on the rows per person left out; see `estimate_truncation`.
+    """An estimate of the rows left out by a limit on rows per person; see `estimate_truncation`.
 
         lost = fp.estimate_truncation(at_most_3, at_most_20, "total")
         lost.share

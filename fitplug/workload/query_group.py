@@ -88,8 +88,8 @@ def queries(
     """
     if not isinstance(factors, Mapping):
         raise WorkloadError(
-            "queries needs a mapping of attributes to kinds of queries, not "
-            f"{type(factors).__name__}"
+            "fp.queries needs a dict that gives each attribute its kind of query, such as "
+            f'{{"age": "prefix"}}, not {type(factors).__name__}'
         )
     target = {
         "variance": variance,

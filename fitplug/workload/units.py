@@ -385,5 +385,7 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
     cells = spec["cells"]
     is_of_texts = isinstance(cells, dict) and all(isinstance(d, str) for d in cells.values())
     if not is_of_texts or allows_any_rows(unit):
-        raise BudgetError("the cells of a unit of privacy must map attribute names to digests")
+        raise BudgetError(
+            "the setting cells of a unit of privacy must be a table of attribute names and texts"
+        )
     return BoundUnit(unit, tuple(sorted(cells.items())))

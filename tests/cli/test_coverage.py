@@ -122,7 +122,11 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("[data]\n", '[data]\nperson = "NOTE"\n', "'person' limits only the rows in the tables"),
+        (
+            "[data]\n",
+            '[data]\nperson = "NOTE"\n',
+            "'person' cannot limit the rows outside the domain",
+        ),
         (
             "{ records = 1 }",
             "{ replace_one = [] }",

@@ -398,7 +398,7 @@ class TestResuming:
             else:
                 release(where={"year": 1})
         for other in ({}, {"where": {"year": 2}}, {"person": "id"}, {"weight": "year"}):
-            with pytest.raises(fp.KeyTaken, match="is for a release of other rows"):
+            with pytest.raises(fp.KeyTaken, match="is for other rows"):
                 release(**other)
         assert release(where={"year": 1}).rows == "only rows where year is 1 are counted"
 

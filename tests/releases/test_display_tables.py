@@ -145,7 +145,7 @@ class TestNonnegative:
         plan = fp.design(fp.Workload(domain, [ages]))
         release = fp.release(plan, fp.Tables(domain, {("age",): np.ones(10, dtype=np.int64)}))
         with pytest.raises(
-            fp.WorkloadError, match=r"over 10 cells are too many.*limit of their product is 10"
+            fp.WorkloadError, match=r"over 10 cells are too many.*limit of the product is 10"
         ):
             release.nonnegative()
 

@@ -189,7 +189,7 @@ def test_the_spec_form_is_read_back(release: Release) -> None:
     ],
 )
 def test_cells_that_are_no_digests_are_refused(spec: Any) -> None:
-    with pytest.raises(BudgetError, match="must map attribute names to digests"):
+    with pytest.raises(BudgetError, match="a table of attribute names and texts"):
         read_bound_unit(spec)
 
 

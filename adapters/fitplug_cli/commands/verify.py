@@ -61,8 +61,8 @@ def verify(
     """Check a plan, release, series or ledger from scratch. Exit with code 1 if a check fails.
 
     For a plan, check rho, the targets and the lower bound. For a release or a series, check its
-    plan, the digests of its files, and each Parquet and CSV table against the answers. For a
-    ledger, check that no charge was altered. No data is read.
+    plan and the digests of its files, and that each Parquet and CSV table agrees with the stored
+    noisy answers. For a ledger, check that no charge was altered. No data is read.
     """
     set_up_output(quiet=quiet, as_json=as_json)
     results = []

@@ -54,7 +54,7 @@ def print_relaxation(relaxation: Relaxation, most: float) -> None:
     out.print(f"To cost at most rho = {most:g}, multiply every std and moe by")
     out.print(f"  {relaxation.proportional:.4g}")
     if relaxation.groups and max(relaxation.groups.values()) <= LARGEST_FACTOR:
-        out.print("or only those of these groups:")
+        out.print("or leave the other groups as they are, and multiply in these groups")
         for name, by in relaxation.groups.items():
             out.print(f"  {name} by {by:.4g}")
 

@@ -265,8 +265,8 @@ def _build_spec(path: Path, document: Document) -> Spec:
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
-                "'person' limits only the rows in the tables, but [design] coverage also counts "
-                "rows outside the domain. Remove 'person' from [data] or coverage from [design]."
+                "'person' cannot limit the rows outside the domain, which coverage counts. Remove "
+                "'person' from [data] or 'coverage' from [design]."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)
