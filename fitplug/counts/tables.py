@@ -89,8 +89,8 @@ class Tables(Mapping[AttributeSet, Counts]):
             domain.ordered((unit.once_per,))
         if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
             raise TablesError(
-                f"nonce must be the nonce of tables that were counted earlier ({NONCE_BYTES} bytes). "
-                "Leave it out for new tables."
+                f"nonce must be the nonce of tables that were counted earlier ({NONCE_BYTES} "
+                "bytes). Leave it out for new tables."
             )
         self.domain = domain
         self.unit = unit
@@ -226,8 +226,8 @@ class Tables(Mapping[AttributeSet, Counts]):
 
         Args:
             domain: The domain of the counts.
-            codes: For each attribute that the tables use, the index of each row's cell, shape (rows,), or
-                -1 if the row's value is outside the domain.
+            codes: For each attribute that the tables use, the index of each row's cell, shape
+                (rows,), or -1 if the row's value is outside the domain.
             tables: The attribute sets to count.
             records: The number of rows.
             weights: The number of times that each row counts (rows,); None if each row counts once.

@@ -159,8 +159,8 @@ def _find_coefficients(
     if factor.array is not None:
         if region is not None:
             raise WorkloadError(
-                f"this query group defines its queries of {factor.attribute} by a matrix, and these "
-                "cannot be divided by region. Use a group that lists the values of "
+                f"this query group defines its queries of {factor.attribute} by a matrix, and "
+                "these cannot be divided by region. Use a group that lists the values of "
                 f"{factor.attribute}."
             )
         return _select_matrix_rows(lookup, clauses)

@@ -262,7 +262,7 @@ class TestHybrid:
             design(prefix(3), total_error_weight=weight)
 
     def test_the_paper_s_solver_knows_none(self):
-        with pytest.raises(fp.DesignError, match="Remove the setting 'solver'"):
+        with pytest.raises(fp.DesignError, match="does not support total_error_weight"):
             design(prefix(3), total_error_weight=1.0, solver="sm2")
 
 

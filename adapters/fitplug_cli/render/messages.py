@@ -194,8 +194,8 @@ def print_preview(preview: Preview, plan: Plan) -> None:
     if preview.counts:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in preview.counts)
         out.print(
-            f"If each row stands for several people, set [data] {names}. A survey's sampling weight "
-            "is no such count: each row of a survey is one person, whatever its weight."
+            f"If each row stands for several people, set [data] {names}. A survey's sampling "
+            "weight is no such count: each row of a survey is one person, whatever its weight."
         )
     out.print("Nothing was counted or charged.")
 
