@@ -124,8 +124,8 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
     if rows == drawn_from:
         return
     raise KeyTaken(
-        f"{_describe(charge, ledger)} is for other rows: {drawn_from}. This release is for {rows}. "
-        "Nothing was charged. Give the rows that were charged, or use another key.",
+        f"{_describe(charge, ledger)} is for other rows ({drawn_from}) than the given ones "
+        f"({rows}). Nothing was charged. Give the rows of that charge, or use another key.",
         number=charge.entry.id,
     )
 

@@ -133,7 +133,7 @@ def test_a_dry_run_says_how_rows_are_understood(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text(PLAIN)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
     assert "rows counted  each row counts once\n" in ran.out
-    hint = 'If each row stands for several people, set [data] weight = "POP". Never'
+    hint = 'If each row stands for several people, set [data] weight = "POP". A survey'
     assert hint in ran.out
     many = SPEC.replace('"040"', str([f"{n:03}" for n in range(50)]))
     (tmp_path / "spec.toml").write_text(many)

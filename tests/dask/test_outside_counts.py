@@ -186,7 +186,7 @@ def test_counts_limited_by_person_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BudgetError, match="coverage"):
         fp.count(source, plan)
     limited = fp.count(source, (plan.domain, plan.tables), unit=fp.AddRemove())
-    with pytest.raises(TablesError, match="person= limits only"):
+    with pytest.raises(TablesError, match="person= cannot limit"):
         fp.release(plan, limited)
 
 

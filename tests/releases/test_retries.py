@@ -113,7 +113,7 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
     )
     publish_until(monkeypatch, "complete_folder", MEN, one, tmp_path / "m", ledger=ledger, key="k")
     for _ in range(2):  # staged, then published
-        with pytest.raises(fp.KeyTaken, match=r"of other rows .*01.* than this release .*02"):
+        with pytest.raises(fp.KeyTaken, match=r"for other rows .*01.* than the given ones .*02"):
             fp.release(MEN, two, tmp_path / "m", ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match="limited per person"):
             fp.release(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
