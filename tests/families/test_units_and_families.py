@@ -107,7 +107,7 @@ def test_each_pair_exists_and_conforms(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if c[1] != "three rows"], ids=" and ".join)
 def test_the_optimum_lies_between_bound_and_cost(case):
-    """That of three rows is three times that of one, as the costs above are by brute force."""
+    """The optimum of three rows is three times the optimum of one, as their costs are above."""
     plan = design(case)
     with lower_limits(case[0]):
         check_bound(plan)

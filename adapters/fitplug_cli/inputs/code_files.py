@@ -209,7 +209,7 @@ def _open_parquet(path: Path, what: str, error: ErrorClass) -> tuple[list[str], 
             raise error(f"{path}: column {i + 1} must contain text or integers, not {inner}")
         try:
             table = file.read(columns=[schema.names[i]], use_threads=False)
-        except Exception:
+        except Exception:  # pages that cannot be decoded raise errors of many kinds
             raise error(f"{path} is damaged. Restore the file.") from None
         return list(table.column(0).to_pylist())
 

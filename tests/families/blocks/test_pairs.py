@@ -476,7 +476,7 @@ class TestPlans:
             block_set.blocks, Basis("cells", index, block_set.basis.scale), block_set.M
         )
         forged = replace(plan, strategy=replace(plan.strategy, block_sets=(other,)))
-        with pytest.raises(fp.PlanError, match="do not fit its queries"):
+        with pytest.raises(fp.PlanError, match="noisy answers do not fit its queries"):
             forged.verify()
 
     def test_a_budget_is_kept(self):

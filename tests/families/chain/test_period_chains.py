@@ -206,7 +206,7 @@ def test_only_the_contrasts_of_periods_have_a_further_row():
         ),
     ):
         matrices = place_chain(strategy.structure, changed)
-        with pytest.raises(PlanError, match="do not fit its queries"):
+        with pytest.raises(PlanError, match="noisy answers do not fit its queries"):
             replace(strategy, attribute_matrices=matrices).check_form()
     for h in (matrix.totals.astype(np.int32), matrix.totals[:1], matrix.totals + 2**41):
         assert not replace(matrix, totals=h).has_form(matrix.n)

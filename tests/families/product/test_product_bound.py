@@ -760,7 +760,7 @@ def test_weights_that_are_none_are_refused(index):
 def test_frames_too_large_are_refused_before_they_take_memory(sizes, t):
     groups = [queries({f"a{i}": "prefix" for i in range(len(sizes))}, variance=1.0)]
     layout = laid_out(workload(sizes, [*groups, total(variance=1.0)]))
-    with pytest.raises(ValueError, match="too much work to check"):
+    with pytest.raises(ValueError, match=rf"too much work to check \(columns: {t}, parts: 1\)"):
         pinched.lower_product_cost(layout, random(layout, 0, t))
 
 
@@ -770,5 +770,5 @@ def test_factors_too_large_are_refused():
     (one,) = layout.factors
     many = replace(one, rows=np.broadcast_to(np.ones(3000), (3000, 3000)), count=3000)
     large = replace(layout, factors=(many,))
-    with pytest.raises(ValueError, match="too much work to check"):
+    with pytest.raises(ValueError, match=r"too much work to check$"):
         pinched.lower_product_cost(large, random(large, 0, 1))

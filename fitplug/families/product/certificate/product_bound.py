@@ -112,7 +112,10 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals, mean: float 
     splits = plan_splits(batched, duals, has_mean=mean != 1)
     places = place_terms(batched, splits, duals.w > 0)
     if places is None:
-        raise ValueError("the proof of the lower bound would take too much work to check")
+        raise ValueError(
+            "the proof of the lower bound would take too much work to check (columns: "
+            f"{duals.t}, parts: {duals.rests})"
+        )
     try:
         here = scale_duals(batched, duals, splits)
         buffer, longest = places.fill(here.w, here.tables), 1.0
