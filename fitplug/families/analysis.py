@@ -57,8 +57,8 @@ queries then have far fewer dimensions than cells, and the optimum takes about a
 MOST_STARTED_WORK = 2.5e11
 """The most operations of an iteration over the cells of a tree: one or two are made."""
 
-LARGE_GAP = 0.02
-"""The gap of rho above which the optimum is worth more than a minute."""
+LARGE_GAP, HUGE_GAP = 0.02, 0.05
+"""The gaps of rho above which the optimum is worth a minute, and a few minutes."""
 
 MOST_TREE_WORK = 6e8
 """The most operations per sweep through one of several trees, which is tried if the gap of the
@@ -67,7 +67,8 @@ product family is large. The design takes about a minute."""
 MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK, MOST_LATE_SIBLING_WORK = 2e8, 1e9, 4e9
 """The most operations per iteration over unfolded hierarchies: instead of a product, or of more
 operations over all cells, where the design takes about ten seconds; after a product or a tree,
-where it takes about half a minute; and after one whose gap is large, where it takes a minute."""
+where it takes about half a minute; and after one whose gap is large, where it takes a minute.
+After one whose gap is huge, it is `MOST_WORK`."""
 
 MOST_SMALL_CELLS = 512
 """The most cells whose pairs are distinguished even where hierarchies could be unfolded."""
@@ -191,6 +192,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
     )
     most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
+    most = MOST_WORK if gap > HUGE_GAP else most
     if (unfolded := _unfold(matrices, most)) is not None:
         return unfolded
     if type(structure) is BinnedChainStructure:
