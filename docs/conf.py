@@ -121,8 +121,10 @@ def tidy_signature(
 def tidy_types(
     app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
-    """Show the types of arrays among the attributes of a class in short."""
-    lines[:] = map(shorten_arrays, lines)
+    """Show the types of arrays, and classes without their modules, among attributes of a class."""
+    for i, line in enumerate(map(shorten_arrays, lines)):
+        is_type = line.lstrip().startswith(":vartype")
+        lines[i] = re.sub(r"(?<![~\w.])(fitplug[\w.]*\.[A-Z])", r"~\1", line) if is_type else line
 
 
 def shorten_arrays(text: str) -> str:

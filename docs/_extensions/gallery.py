@@ -12,6 +12,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from fitplug.display.plotting import INK
+
 PAGE = Path(__file__).parents[1] / "howto" / "gallery.md"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -43,11 +45,20 @@ def _enter(folder: Path) -> Iterator[Path]:
 
 
 def write_figures(app: Sphinx) -> None:
-    """Write the figures to the folder howto/gallery/, where the page finds them."""
+    """Write the figures to howto/gallery/, where the page finds them.
+
+    The style sheet shows _static/gallery/grid-dark.svg, the grid with light text, on dark pages.
+    """
     folder = Path(app.srcdir) / "howto" / "gallery"
     folder.mkdir(exist_ok=True)
     for name, content in draw_figures(PAGE).items():
         (folder / name).write_bytes(content)
+    grid = (folder / "grid.svg").read_text(encoding="utf-8")
+    for before, after in {INK.lower(): "#ced6dd", "fill: #ffffff": "fill: none"}.items():
+        grid = grid.replace(before, after)
+    dark = Path(app.srcdir) / "_static" / "gallery"
+    dark.mkdir(exist_ok=True)
+    (dark / "grid-dark.svg").write_text(grid, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

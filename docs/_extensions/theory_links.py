@@ -29,6 +29,15 @@ def link_other_site(app: Sphinx, doctree: nodes.document) -> None:
         link.replace_self(nodes.reference("", "", *link.children, internal=False, refuri=url))
 
 
+def link_from_header(app: Sphinx, page: str, template: str, context: Any, doctree: Any) -> None:
+    """Make the links of the header relative to the page; the theme copies them as they are."""
+    links = context.get("theme_external_links") or []
+    context["theme_external_links"] = [
+        link | {"url": context["pathto"](link["url"], resource=True)} for link in links
+    ]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", link_other_site)
+    app.connect("html-page-context", link_from_header)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,8 +9,10 @@ document.addEventListener("DOMContentLoaded", () => {
   // Names break after their separators, not inside a word.
   const names = "td code .pre, th code .pre, .bd-sidebar-secondary .pre";
   for (const name of document.querySelectorAll(names)) {
-    if (/^-[-\w]{1,20}$/.test(name.textContent)) name.style.whiteSpace = "nowrap"; // an option
-    const parts = name.textContent.split(/(?<=[_.(,/=])(?=\w)/);
-    name.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
+    const isShort = /^(-[-\w]{1,20}|[a-z]{1,12})$/.test(name.textContent); // an option or a word
+    if (isShort) name.style.whiteSpace = "nowrap";
+    const parts = name.textContent.split(/(?<=[_.(,/=])(?=\w)|(?<=[a-z])(?=[A-Z][a-z])/);
+    const [first, ...others] = parts; // no break after the name, where a comma may stand
+    name.replaceChildren(first, ...others.flatMap((part) => [document.createElement("wbr"), part]));
   }
 });

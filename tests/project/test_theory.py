@@ -25,16 +25,16 @@ DISPLAY = re.compile(r"^[ ]*\$\$(.+?)\$\$[ ]*$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$])")
 
 
-def load_extension() -> Any:
-    """Load the extension of Sphinx, which lies beside the pages and in no package."""
+def load_extension(name: str) -> Any:
+    """Load an extension of Sphinx, which lies beside the pages and in no package."""
     sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
     try:
-        return importlib.import_module("mathml")
+        return importlib.import_module(name)
     finally:
         del sys.path[0]
 
 
-mathml = load_extension()
+mathml = load_extension("mathml")
 
 
 def read_formulas(page: Path) -> tuple[list[str], list[str]]:
@@ -108,6 +108,15 @@ def test_sphinx_renders_formulas_and_links_equations_and_the_other_site(tmp_path
     assert '<span class="equation-number">(D3)</span>' in two
     assert two.count("<math") == 2
     assert "\\tag" not in two
+
+
+def test_links_of_the_header_are_relative_to_the_page() -> None:
+    context = {
+        "theme_external_links": [{"name": "Theory", "url": "theory/index.html"}],
+        "pathto": lambda url, resource: f"../{url}",  # of a page in a folder
+    }
+    load_extension("theory_links").link_from_header(None, "howto/r", "page.html", context, None)
+    assert context["theme_external_links"] == [{"name": "Theory", "url": "../theory/index.html"}]
 
 
 def test_bars_of_a_norm_are_as_high_as_its_line() -> None:
