@@ -14,6 +14,7 @@ from fitplug.families.base.strategy import cut_into_wholes
 from fitplug.families.product.shape.products import ProductPairStructure
 from fitplug.families.siblings.shape import SiblingStructure, UnfoldedPairs
 from fitplug.neighbours import cell_pairs
+from fitplug.plan import design_request
 from fitplug.testing.plans import check_plan
 from fitplug.workload import build_rows
 
@@ -73,7 +74,7 @@ def shape_by_name(workload):
     return list(zip(workload.attributes, workload.shape, strict=True))
 
 
-REPLACED = [name for name in UNITS if name != "added"]
+REPLACED = ["replaced", "replaced within home", "replaced within sex, work"]
 CASES = [*itertools.product(WORKLOADS, UNITS, [""]), *itertools.product(WORKLOADS, REPLACED, ["+"])]
 """With "+", pairs have independent weights."""
 
@@ -90,9 +91,8 @@ def plans(request):
     workload = WORKLOADS[name]
     dense = fp.design(workload, unit=UNITS[unit])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis, "MOST_CELLS", dense.strategy.structure.cells - 1)
-        patch.setattr(analysis, "MOST_SMALL_CELLS", 1)
-        patch.setattr(analysis, "_find_tree", lambda *_: None)
+        unfold = functools.partial(analysis.analyse_structure, siblings=True)
+        patch.setattr(design_request, "analyse_structure", unfold)
         if weights:
             patch.setattr(UnfoldedPairs, "most_classes", 0)
         plan = fp.design(workload, unit=UNITS[unit])
