@@ -23,7 +23,7 @@ from fitplug.families.product.shape.products import (
     ProductPersonStructure,
     ProductStructure,
 )
-from fitplug.families.siblings.shape import SiblingStructure, unfold_siblings
+from fitplug.families.siblings.shape import SiblingPairStructure, SiblingStructure, unfold_siblings
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.pairs import TreePairStructure
 from fitplug.families.tree.shape.persons import PersonTreeStructure
@@ -179,11 +179,13 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         gap: The gap of the plan's rho.
     """
     workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
-    if type(structure) is TreePairStructure:
-        pairs = PairStructure(workload, structure.unit, symmetric, structure.subsets)
-        if (unfolded := _unfold(pairs, MOST_WIDE_SIBLING_WORK)) is not None:
-            return unfolded
-        return pairs if pairs.fits_named else None
+    most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
+    most = MOST_WORK if gap > HUGE_GAP else most
+    if type(structure) in (TreePairStructure, ProductPairStructure):
+        subsets = find_workload_subsets(workload, symmetric)
+        pairs = PairStructure(workload, structure.unit, symmetric, subsets)
+        takes_named = type(structure) is TreePairStructure and pairs.fits_named
+        return _unfold(pairs, most) or (pairs if takes_named else None)
     if type(structure) is PersonStructure:
         return build_person_chain(structure)
     if type(structure) not in (ProductStructure, TreeStructure, BinnedChainStructure):
@@ -191,8 +193,6 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     matrices = MatrixStructure(
         workload, unit, symmetric, find_workload_subsets(workload, symmetric)
     )
-    most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
-    most = MOST_WORK if gap > HUGE_GAP else most
     if (unfolded := _unfold(matrices, most)) is not None:
         return unfolded
     if type(structure) is BinnedChainStructure:
@@ -286,7 +286,8 @@ def _build_pairs(
         # Without a tree to try first, unfolding gets more time: no other structure is as good.
         tries_tree = name is not None and name not in unit.within
         unfolded = _unfold(pairs, MOST_SIBLING_WORK if tries_tree else MOST_AGAIN)
-        if unfolded is not None:
+        # Independent pairs are tried later, where the gap of another structure is large.
+        if isinstance(unfolded, SiblingPairStructure) and not unfolded.unfolded.is_independent:
             return _check_size(unfolded)
     if name is not None and not pairs.fits:
         tree = (name, "merged")

@@ -200,6 +200,42 @@ class CellPairs:
         moved = np.concatenate([apart[1:], *same], axis=1)
         return np.concatenate([apart[0], moved.ravel()])
 
+    def sum_independent(self, p: FloatArray) -> list[FloatArray]:
+        """Sum v v' over pairs whose ends are drawn independently, by weights p (N,) of nodes.
+
+        The sum is 2 diag(p) - 2 p p' / 1'p in each region. With attributes of D, whose cells are
+        drawn independently as well, the second term is 0: contrasts have mean 0.
+
+        Returns:
+            For each region an array (2^m, n, n), for the blocks with the movable attributes D.
+        """
+        moments = []
+        for region in self.region_slices:
+            here = p[region]
+            table = np.zeros((self.sets, len(here), len(here)))
+            if here.any():
+                table[0] = here[:, None] * (-2 * here / here.sum())
+            at = np.arange(len(here))
+            table[:, at, at] += 2 * here
+            moments.append(table)
+        return moments
+
+    def measure_independent(self, p: FloatArray, products: Sequence[FloatArray]) -> FloatArray:
+        """Compute the derivative of the mean cost of independent pairs by p, shape (N,).
+
+        Args:
+            p: The weights, shape (N,), not all zero in any region.
+            products: The products of the nodes' columns in the blocks with the movable attributes
+                D, of each region, shape (2^m, n, n).
+        """
+        profile = []
+        for region, table in zip(self.region_slices, products, strict=True):
+            share = p[region] / p[region].sum()
+            mean = table[0] @ share
+            squares = table.diagonal(axis1=1, axis2=2).sum(axis=0)
+            profile.append(2 * (squares - 2 * mean + share @ mean))
+        return np.concatenate(profile)
+
     def list_tiles(self) -> Iterator[tuple[slice, slice]]:
         """List nodes i and j >= i of one region, so that every pair is in a tile of i and j."""
         for region in self.region_slices:

@@ -29,7 +29,7 @@ from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import is_tree
 from fitplug.families.base.workload_subsets import find_workload_subsets
 from fitplug.families.blocks.shape.matrices import MatrixStructure
-from fitplug.families.blocks.shape.pairs import PairStructure
+from fitplug.families.blocks.shape.pairs import MOST_INDEPENDENT, PairStructure
 from fitplug.neighbours import MOST_PAIRS
 from fitplug.numeric import FloatArray, IntArray, frozen_property
 from fitplug.workload import (
@@ -148,9 +148,14 @@ class UnfoldedPairs(PairStructure):
     def most_classes(self) -> int:
         return 2 * MOST_PAIRS
 
+    @cached_property
+    def is_independent(self) -> bool:
+        return self.pairs.count > self.most_classes
+
     @property
     def fits(self) -> bool:
-        return self._has_room and self.pairs.count <= self.most_classes
+        few = self.cells <= MOST_INDEPENDENT or not self.is_independent
+        return self._has_room and few
 
     @cached_property
     def movable(self) -> tuple[tuple[int, ...], ...]:

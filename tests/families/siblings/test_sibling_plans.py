@@ -12,8 +12,9 @@ import fitplug as fp
 from fitplug.families import Product, analysis, build_dense_covariance, build_dense_strategy
 from fitplug.families.base.strategy import cut_into_wholes
 from fitplug.families.product.shape.products import ProductPairStructure
-from fitplug.families.siblings.shape import SiblingStructure
+from fitplug.families.siblings.shape import SiblingStructure, UnfoldedPairs
 from fitplug.neighbours import cell_pairs
+from fitplug.plan import design_request
 from fitplug.testing.plans import check_plan
 from fitplug.workload import build_rows
 
@@ -73,21 +74,30 @@ def shape_by_name(workload):
     return list(zip(workload.attributes, workload.shape, strict=True))
 
 
-CASES = list(itertools.product(WORKLOADS, UNITS))
+REPLACED = ["replaced", "replaced within home", "replaced within sex, work"]
+CASES = [*itertools.product(WORKLOADS, UNITS, [""]), *itertools.product(WORKLOADS, REPLACED, ["+"])]
+"""With "+", pairs have independent weights."""
+
+
+def is_independent(plan):
+    unfolded = plan.strategy.structure.unfolded
+    return isinstance(unfolded, UnfoldedPairs) and unfolded.is_independent
 
 
 @pytest.fixture(scope="module", params=CASES, ids=" ".join)
 def plans(request):
     """The plan of siblings, and that of the dense optimum."""
-    name, unit = request.param
+    name, unit, weights = request.param
     workload = WORKLOADS[name]
     dense = fp.design(workload, unit=UNITS[unit])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis, "MOST_CELLS", dense.strategy.structure.cells - 1)
-        patch.setattr(analysis, "MOST_SMALL_CELLS", 1)
-        patch.setattr(analysis, "_find_tree", lambda *_: None)
+        unfold = functools.partial(analysis.analyse_structure, siblings=True)
+        patch.setattr(design_request, "analyse_structure", unfold)
+        if weights:
+            patch.setattr(UnfoldedPairs, "most_classes", 0)
         plan = fp.design(workload, unit=UNITS[unit])
     assert isinstance(plan.strategy.structure, SiblingStructure)
+    assert is_independent(plan) == bool(weights)
     assert not isinstance(dense.strategy.structure, SiblingStructure)
     return plan, dense
 
@@ -95,8 +105,10 @@ def plans(request):
 def test_they_cost_what_the_dense_optimum_costs(plans):
     plan, dense = plans
     plan.verify()
-    assert plan.gap < 2e-4
-    assert plan.rho == pytest.approx(dense.rho, rel=2e-4)
+    # The ends of independent pairs are often the same cell, where there are so few.
+    most_gap, most_above = (1.0, 0.15) if is_independent(plan) else (2e-4, 2e-4)
+    assert plan.gap < most_gap
+    assert plan.rho == pytest.approx(dense.rho, rel=most_above)
     # The dense optimum's bound is another proof of the same number.
     assert plan.rho >= dense.rho_lower_bound
     assert dense.rho >= plan.rho_lower_bound

@@ -272,10 +272,10 @@ def _solve_components(
 
 def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solution, Tiers, float]:
     """Solve, and refine with at most `refining` operations; the last result is those used."""
-    work = _estimate_work(problem)
+    work = _estimate_work(problem.blocks, problem.cells)
     most = options.max_iterations
     if options.solver == "dual":
-        most = min(most, max(_FEWEST, int(_ITERATING / work)))
+        most = limit_iterations(problem.blocks, problem.cells, most)
     solve = SOLVERS[options.solver]
     if options.start is not None:
         solve = partial(solve, start=options.start)
@@ -297,11 +297,16 @@ def _solve(problem: Problem, refining: float, options: Options) -> tuple[Solutio
     return solution, tiers, work * (solution.iterations - first)
 
 
-def _estimate_work(problem: Problem) -> float:
+def limit_iterations(blocks: Sequence[Block], cells: int, most: int) -> int:
+    """Limit the iterations to about a minute of work, but not below the fewest."""
+    return min(most, max(_FEWEST, int(_ITERATING / _estimate_work(blocks, cells))))
+
+
+def _estimate_work(blocks: Sequence[Block], cells: int) -> float:
     """Estimate the floating-point operations of an iteration."""
     return sum(
-        15.0 * len(block.basis) ** 2 * (len(block.basis) + len(block.rows) + problem.cells)
-        for block in problem.blocks
+        15.0 * len(block.basis) ** 2 * (len(block.basis) + len(block.rows) + cells)
+        for block in blocks
     )
 
 

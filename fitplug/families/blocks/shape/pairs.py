@@ -14,6 +14,7 @@ Without symmetric attributes there is one block, over all cells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +46,9 @@ MOST_NAMED_ENTRIES, MOST_RANK_WORK, MOST_COST_WORK = 40_000_000, 4e8, 5e11
 are many; and, if only some classes have weights, the most operations cubic in the blocks'
 dimensions, and the most operations to compute the costs of all pairs."""
 
+MOST_INDEPENDENT = 3500
+"""The most cells for pairs with independent weights: matrices over them take 100 MB each."""
+
 
 @dataclass(frozen=True, eq=False)
 class PairStructure(MatrixStructure):
@@ -62,7 +66,17 @@ class PairStructure(MatrixStructure):
         return f"{super().__str__()}, {self.pairs.count:,} kinds of pairs of cells"
 
     @property
+    def is_independent(self) -> bool:
+        """Whether nodes have weights, and the two ends of a pair are drawn by them independently.
+
+        This is for too many classes of pairs to give each a weight: docs/theory/units.md, (U25).
+        """
+        return False
+
+    @property
     def differences(self) -> int:
+        if self.is_independent:
+            return self.pairs.nodes
         return self.pairs.count if self.named is None else len(self.named)
 
     @property
@@ -144,18 +158,18 @@ class PairStructure(MatrixStructure):
                 f"cells, or {TWO_CHANGES}"
             )
         super().check_size()
-        takes_some = self.fits_named
-        if not takes_some and (pairs := self.pairs.count) > self.most_classes:
+        if not (self.fits_named or self.fits):
+            nodes, pairs = self.pairs.nodes, self.pairs.count
+            if pairs > self.most_classes:
+                raise WorkloadError(
+                    f"the queries distinguish {nodes:,} cells, and a replaced row may move between "
+                    f"{pairs:,} pairs of these cells. The limit is {self.most_classes:,} pairs. "
+                    f"Use queries with less detail, or {TWO_CHANGES}"
+                )
             raise WorkloadError(
-                f"the queries distinguish {self.pairs.nodes:,} cells, and a replaced row may move "
-                f"between {pairs:,} pairs of these cells. The limit is {self.most_classes:,} "
-                f"pairs. Use queries with less detail, or {TWO_CHANGES}"
-            )
-        if not takes_some and not self.fits:
-            raise WorkloadError(
-                f"the queries distinguish {self.pairs.nodes:,} cells in {len(self.blocks):,} "
-                "combinations of attributes, too many for the unit of privacy ReplaceOne. Use "
-                f"fewer attributes in one query, or {TWO_CHANGES}"
+                f"the queries distinguish {nodes:,} cells in {len(self.blocks):,} combinations of "
+                "attributes, too many for the unit of privacy ReplaceOne. Use fewer attributes in "
+                f"one query, or {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()
@@ -255,14 +269,15 @@ class PairStructure(MatrixStructure):
             sum_A prod_{a in A} (other_a if a in D, else same_a) matrices_A, shape (2^m, N, n).
         """
         table: AnyArray = np.zeros(0)
-        for matrix, (place, others) in zip(matrices, self._places, strict=True):
+        for matrix, (place, multiple) in zip(matrices, self.multiply_others(same), strict=True):
             if not table.size:
                 table = np.zeros((self.pairs.sets, *matrix.shape), dtype=matrix.dtype)
-            multiple: Any = 1
-            for a in others:
-                multiple = multiple * same[a]
             table[place] += multiple * matrix
         return self.mix_products(table, same, other, nodes)
+
+    def multiply_others(self, same: Sequence[Any]) -> list[tuple[int, Any]]:
+        """For each noisy block, its number in `places`, and the product of `same` of its others."""
+        return [(place, math.prod(same[a] for a in others)) for place, others in self._places]
 
     def mix_products(
         self, table: AnyArray, same: Sequence[Any], other: Sequence[Any], nodes: Any = slice(None)
@@ -314,6 +329,8 @@ class PairStructure(MatrixStructure):
             (2^m, n, n), and the row sums of all weights, shape (N,), from whose diagonal matrix
             they are subtracted.
         """
+        if self.is_independent:
+            return self.pairs.sum_independent(p), 2 * p
         moments, degrees = [], []
         _, other = self.list_ratios()
         for region, table in zip(self.pairs.region_slices, self.pairs.sum_weights(p), strict=True):
@@ -326,6 +343,37 @@ class PairStructure(MatrixStructure):
             moments.append(table)
             degrees.append(sums)
         return moments, np.concatenate(degrees)
+
+    def measure_weighted(self, p: FloatArray, products: Sequence[FloatArray]) -> FloatArray:
+        """Compute the derivative of p'c by the weights p, where c are the costs of differences.
+
+        Args:
+            p: The weights, shape (differences,).
+            products: The products of the nodes' columns by `places`, of each region, shape
+                (2^m, n, n).
+        """
+        if self.is_independent:
+            return self.pairs.measure_independent(p, products)
+        mixed = self._mix_regions(products)
+        squares = np.concatenate([table[0].diagonal() for table in mixed])
+        return self.pairs.measure_pairs(squares, mixed)
+
+    def find_largest_cost(self, products: Sequence[FloatArray]) -> float:
+        """Find the largest cost of all pairs, up to rounding; see `measure_weighted`."""
+        largest = 0.0
+        for table in self._mix_regions(products):
+            squares = table[0].diagonal()
+            costs = squares[:, None] + squares - 2 * table.min(axis=0)
+            largest = max(largest, float(costs.max()))
+        return largest
+
+    def _mix_regions(self, products: Sequence[FloatArray]) -> list[FloatArray]:
+        """Combine products by `places` into those of each set D, in each region."""
+        same, other = self.list_ratios()
+        return [
+            self.mix_products(table, same, other, region)
+            for table, region in zip(products, self.pairs.region_slices, strict=True)
+        ]
 
     @property
     def places(self) -> list[int]:

@@ -65,10 +65,21 @@ class PairStrategy(MatrixStrategy[PairStructure]):
         kind = np.int64 if bound < 2**60 else object
         largest_costs = np.zeros(structure.pairs.nodes, dtype=kind)
         of_nodes = structure.sum_products([each.astype(kind) for each in squares], same, other)[0]
+        read = [np.flatnonzero(A.any(axis=0)) for A in columns]
         for i, j in structure.pairs.list_tiles():
-            grams = (multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns)
+            table = np.zeros((structure.pairs.sets, i.stop - i.start, j.stop - j.start), dtype=kind)
+            for A, at, (place, multiple) in zip(
+                columns, read, structure.multiply_others(same), strict=True
+            ):
+                rows, others = (
+                    at[np.searchsorted(at, nodes.start) : np.searchsorted(at, nodes.stop)]
+                    for nodes in (i, j)
+                )
+                if len(rows) and len(others):
+                    gram = multiply_exactly(A[:, rows].T, A[:, others]).astype(kind)
+                    table[place][np.ix_(rows - i.start, others - j.start)] += multiple * gram
             # A node paired with itself without a move has the largest product, and costs nothing.
-            least = structure.sum_products(grams, same, other, j).min(axis=0)
+            least = structure.mix_products(table, same, other, j).min(axis=0)
             costs = of_nodes[i, None] + of_nodes[j] - 2 * least
             largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
             largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
