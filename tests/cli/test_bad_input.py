@@ -370,7 +370,7 @@ def test_a_spec_that_is_no_spec(tmp_path, content):
     [
         ("nope.toml", "no such spec file"),
         ("people", "is a folder. Give a TOML file."),
-        ("people/a.parquet", "Create a spec from it"),
+        ("people/a.parquet", "is a data file, not a spec. Create a spec with"),
         ("spec.toml/x", "cannot be read"),
     ],
 )

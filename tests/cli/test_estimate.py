@@ -257,7 +257,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("name", "says"),
         [
-            ("e.txt", "as CSV or Parquet. Use a name that ends in .csv"),
+            ("e.txt", "the name must end in .csv or .parquet"),
             ("none/e.csv", "folder does not exist"),
             (".csv/", "ends in .csv|cannot be written"),
         ],

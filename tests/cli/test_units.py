@@ -96,7 +96,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (
             'unit = { replace_one = ["STATE"] }',
-            "change the exact totals of STATE",
+            "replace_one = ['STATE'] and [data] person cannot be combined",
         ),
         ("unit = { records = 3, distinct = 1 }", "distinct must be True or False"),
     ],
@@ -178,7 +178,7 @@ def test_plans_and_counts_of_another_unit_are_refused(spec: Path) -> None:
     assert "unit of privacy" in ran.err
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "counted for another unit of privacy" in ran.err
+    assert "were counted for the unit of privacy" in ran.err
 
 
 def test_a_ledger_shows_units_that_differ(spec: Path) -> None:

@@ -446,28 +446,28 @@ def test_other_ledgers_keys_and_plans_are_refused(tmp_path, ledger, series):
         fp.open_series(tmp_path / "pay", ledger=other)
     with pytest.raises(KeyTaken, match="is for a series in"):
         fp.begin_series(PLAN, tmp_path / "elsewhere", ledger=ledger, key="pay")
-    with pytest.raises(KeyTaken, match="does not belong to this series"):
+    with pytest.raises(KeyTaken, match="but is not for this series"):
         fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay", confidence=0.9)
-    with pytest.raises(InputError, match="already holds files"):
+    with pytest.raises(InputError, match="already holds other files"):
         fp.begin_series(
             fp.design(WORKLOAD, periods="MONTH", rho=0.1), tmp_path / "pay", ledger=ledger, key="b"
         )
     with pytest.raises(InputError, match="cannot be released period by period"):
         fp.begin_series(fp.design(WORKLOAD), tmp_path / "b", ledger=ledger, key="b")
     covered = dataclasses.replace(PLAN, has_coverage=True)
-    with pytest.raises(InputError, match="may belong to no period"):
+    with pytest.raises(InputError, match="a series cannot have coverage"):
         fp.begin_series(covered, tmp_path / "b", ledger=ledger, key="b")
     with pytest.raises(InputError, match="with 'REGION' as the period"):
         fp.begin_series(PLAN, tmp_path / "b", ledger=ledger, key="b", periods="REGION")
     second = fp.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="second")
     for place in ("pay", "second"):  # each folder has its own series, of the same plan
-        with pytest.raises(InputError, match="already holds files"):
+        with pytest.raises(InputError, match="already holds other files"):
             fp.begin_series(PLAN, tmp_path / place, ledger=ledger, key="third")
     with pytest.raises(InputError, match="holds a different series"):
         fp.begin_series(PLAN, tmp_path / "second", ledger=ledger, key="pay")
     (tmp_path / "planned").mkdir()
     fp.design(WORKLOAD, periods="MONTH", rho=0.1).save(tmp_path / "planned" / "plan.npz")
-    with pytest.raises(InputError, match="already holds another plan"):
+    with pytest.raises(InputError, match="already holds other files"):
         fp.begin_series(PLAN, tmp_path / "planned", ledger=ledger, key="b")
     assert second.read().drawn == 0
     with pytest.raises(InputError, match="Name a local folder"):
@@ -527,7 +527,7 @@ def test_the_charge_of_a_series_pays_for_no_other_release(tmp_path, ledger, seri
 
 def test_a_release_that_was_begun_is_no_series(tmp_path, ledger):
     fp.release(PLAN, TABLES, tmp_path / "pay", ledger=ledger, key="pay")
-    with pytest.raises(KeyTaken, match="does not belong to this series"):
+    with pytest.raises(KeyTaken, match="but is not for this series"):
         fp.begin_series(PLAN, tmp_path / "pay", ledger=ledger, key="pay")
 
 

@@ -231,8 +231,8 @@ def test_a_missing_column_has_the_value_that_is_given(two_files: Path) -> None:
     [
         ({"age": 10}, "which is not in its domain"),
         ({"age": "9"}, "which is not in its domain"),
-        ({"agee": 9}, "which is not a column that is counted. Did you mean 'age'"),
-        ({"id": "a"}, "belong to one person"),
+        ({"agee": 9}, "which is not counted. Did you mean 'age'"),
+        ({"id": "a"}, "'missing' cannot set 'id', which identifies persons"),
     ],
 )
 def test_what_stands_for_a_missing_column_is_checked(

@@ -344,7 +344,7 @@ def test_workers_that_stay_paused_are_one_clear_error(people: Path) -> None:
 def test_a_timeout_that_is_none_is_refused(setting: object) -> None:
     with (
         dask.config.set({"fitplug.timeout": setting}),
-        pytest.raises(InputError, match=r"fitplug\.timeout is"),
+        pytest.raises(InputError, match=r"fitplug\.timeout must be a time above 0"),
     ):
         limits.read_timeout()
 

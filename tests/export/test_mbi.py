@@ -246,7 +246,7 @@ def test_refusals() -> None:
     workload = fp.Workload(domain, [fp.marginal("a", "b", std=1.0)])
     plan = fp.design(workload, unit=fp.ReplaceOne(within=("a",)))
     answers = np.zeros(plan.strategy.released_size, dtype=np.int64)
-    with pytest.raises(fp.WorkloadError, match="numbers of rows by a public"):
+    with pytest.raises(fp.WorkloadError, match="mbi does not support the unit of privacy"):
         fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
     large = fp.Workload(fp.Domain({"a": fp.Integers(0, 4999)}), [fp.marginal("a", std=1.0)])
     plan = fp.design(large)

@@ -128,7 +128,7 @@ class TestSpaces:
         assert not fpo.tables_domain(other).member(TABLES)
         with pytest.raises(ValueError, match="lack counts that the plan needs"):
             fpo.make_fitness_for_use(*space(other), PLAN)
-        with pytest.raises(fp.TablesError, match="'pay' is missing, or its cells differ"):
+        with pytest.raises(fp.TablesError, match="do not match the plan in the attribute 'pay'"):
             fp.release(other, TABLES)
 
     def test_tables_that_hold_no_whole_records_are_refused_whatever_they_hold(self):

@@ -374,7 +374,7 @@ class TestPublish:
     def test_the_folder_gone_is_told(self, tmp_path, ledger):
         fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         (tmp_path / "out").rename(tmp_path / "elsewhere")
-        with pytest.raises(fp.FitplugError, match="but is no longer there"):
+        with pytest.raises(fp.FitplugError, match="is no longer in"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         assert len(ledger.entries()) == 1
 

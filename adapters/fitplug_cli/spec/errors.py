@@ -134,7 +134,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         SpecError: If the file cannot be read or is not valid TOML.
     """
     if path.suffix in (".csv", ".parquet") and path.is_file():
-        raise SpecError(f"{path} holds data. Create a spec from it with `fitplug init {path}`.")
+        raise SpecError(
+            f"{path} is a data file, not a spec. Create a spec with `fitplug init {path}`."
+        )
     text = read_text(path, "spec file", "a TOML file", SpecError)
     try:
         tables, exact = tomllib.loads(text), tomllib.loads(text, parse_float=Decimal)
@@ -159,10 +161,7 @@ def read_document(path: Path) -> Document:
     """
     tables = _read_toml(path)
     if not tables.keys() & Document.model_fields.keys():
-        raise SpecError(
-            f"{path} is not a spec: it has none of the sections "
-            f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
-        )
+        raise SpecError(f"{path} is not a spec. Create a spec with `fitplug init`.")
     try:
         return Document.model_validate(tables)
     except ValidationError as error:

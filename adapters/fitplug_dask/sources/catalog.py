@@ -209,8 +209,7 @@ def _check_each_once(files: Sequence[SourceFile]) -> None:
         for identity in _identify(file.location, resolve):
             if identity in seen:
                 raise DataError(
-                    f"{file.path} is the same file as {seen[identity].path}, by name or "
-                    "through a link, so its rows would count twice. Name every file once."
+                    f"{file.path} is the same file as {seen[identity].path}. Name every file once."
                 )
             seen[identity] = file
 
@@ -243,8 +242,7 @@ def _check_one_format(files: Sequence[SourceFile]) -> None:
         if file.format is not first.format:
             raise DataError(
                 f"the data mix {first.format.value} ({first.path}) and {file.format.value} "
-                f"({file.path}), which may hold the same rows twice. Name the files of one "
-                "format, for instance with a glob."
+                f"({file.path}). Name the files of one format."
             )
 
 

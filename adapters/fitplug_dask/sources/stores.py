@@ -286,7 +286,7 @@ class FileSystemStore:
 
     def _describe(self, path: str, described: Mapping[str, Any]) -> State:
         if described["size"] is None:
-            raise StoreError("has an unknown size: its store does not report it. Use a local copy.")
+            raise StoreError("has an unknown size. Use a local copy.")
         fields = [
             f"{name}={described[name]}" for name in _STAMP_FIELDS if described.get(name) is not None
         ]
