@@ -210,7 +210,7 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
     if isinstance(plan.unit, ReplaceOne):
         raise ValueError(
             "a vector of counts does not work with fp.ReplaceOne. Use "
-            "fitplug_opendp.tables_domain(plan)."
+            "fitplug_opendp.tables_domain(plan) with change_one_distance()."
         )
     if plan.strategy.structure.shares > 1:
         raise ValueError(

@@ -310,7 +310,7 @@ PRIVACY = [
 
 OTHERS = [
     case("no ledger path", BUDGET, "", "[ledger] path", "missing"),
-    case("no ledger rho", "rho = 100.0", "", "[ledger]", "is missing"),
+    case("no ledger rho", "rho = 100.0", "", "[ledger] must have either rho"),
     case("ledger path empty", BUDGET, 'path = ""', "[ledger] path", "''"),
     *(
         case(f"ledger rho {value}", "rho = 100.0", f"rho = {value}", "[ledger] rho", shown)

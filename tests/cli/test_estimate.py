@@ -259,7 +259,7 @@ class TestFiles:
         [
             ("e.txt", "the name must end in .csv or .parquet"),
             ("none/e.csv", "folder does not exist"),
-            (".csv/", "ends in .csv|cannot be written"),
+            (".csv/", "must end in .csv|cannot be written"),
         ],
     )
     def test_where_nothing_can_be_written(self, out, tmp_path, name, says):

@@ -171,12 +171,12 @@ def test_what_is_refused(tmp_path, spec):
     refuse(2, "Did you mean", *begin, change=(periods, 'periods = "MONTHS"'))
     text = SPEC.replace('[ledger]\npath = "budget.db"\nrho = 10.0', "")
     refuse(2, "needs a ledger", *begin, change=(SPEC, f"ledger = false\n{text}"))
-    refuse(2, "is a URL", *begin, change=('"out/"', '"memory://out"'))
+    refuse(2, "must be a local folder, not a URL", *begin, change=('"out/"', '"memory://out"'))
     refuse(3, "over budget", *begin, change=("rho = 10.0", "rho = 0.001"))
     assert not (tmp_path / "budget.db").exists()
     assert fitplug(*("series", *begin)).code == 0
     refuse(2, "the next period is", "add", spec, 2)
-    refuse(2, "has other queries", "add", spec, 1, change=("std = 4.0", "std = 5.0"))
+    refuse(2, "does not match the series in", "add", spec, 1, change=("std = 4.0", "std = 5.0"))
     add_month(tmp_path, 1, 10)
     assert fitplug("series", "add", spec, 1).code == 0
     assert "1 of 3" in fitplug("series", "close", spec).out

@@ -91,7 +91,7 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ),
         ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
         ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),
-        ('unit = { records = 3, once_per = "STATE" }', "no query uses"),
+        ('unit = { records = 3, once_per = "STATE" }', "must be an attribute that a query uses"),
         ('unit = { replace_one = "STATE" }', "replace_one must be a list of attribute names"),
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (

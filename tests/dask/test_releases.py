@@ -374,7 +374,7 @@ class TestResuming:
                     break
                 except FitplugError as error:
                     said.append(str(error))
-        assert all("charges nothing more" in sentence for sentence in said)
+        assert all("nothing more will be charged" in sentence for sentence in said)
         check_drawn_once(tmp_path / "out", audit, watch)
         assert len(ledger.entries()) == 1
 
@@ -441,7 +441,7 @@ class TestResuming:
         self.interrupt(monkeypatch, tmp_path, ledger)
         with monkeypatch.context() as patch:
             use_small_parts(patch, PART + 50)
-            with pytest.raises(InputError, match="another version of fitplug"):
+            with pytest.raises(InputError, match="another charge or version of fitplug"):
                 release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
 
     def test_of_files_and_persons(self, tmp_path, ledger, audit, monkeypatch):
@@ -538,7 +538,7 @@ def test_on_a_cluster_of_processes(tmp_path, ledger):
             release_source(PLAN, TABLES, tmp_path / "other", key="b", **keywords)
         assert len(ledger.entries()) == 1
         (tmp_path / "out").rename(tmp_path / "moved")
-        with pytest.raises(FitplugError, match="no longer there"):
+        with pytest.raises(FitplugError, match="is no longer in"):
             release_source(PLAN, TABLES, tmp_path / "out", key="a", **keywords)
 
 

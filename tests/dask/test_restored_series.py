@@ -137,7 +137,7 @@ FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
     "without answers": (lambda f: published(f).unlink(), "is missing. Restore the folder"),
     "of other counts": (
         lambda f: rewrite_seal(published(f), f),
-        "Restore the newest copy.*were not drawn from",
+        "Restore the newest copy.*do not match its encrypted counts",
     ),
     "counts gone": (
         lambda f: (f.hidden / "counts-00001").unlink(),

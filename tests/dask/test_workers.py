@@ -368,7 +368,7 @@ def test_operators_may_ask_for_smaller_tasks(people: Path) -> None:
     for wrong in (0, "many", True, 2.5):
         with (
             dask.config.set({"fitplug.rows-per-task": wrong}),
-            pytest.raises(InputError, match="whole number of rows"),
+            pytest.raises(InputError, match="must be a whole number of at least 1"),
         ):
             cut(people, 2)
 

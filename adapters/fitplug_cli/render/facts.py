@@ -240,10 +240,7 @@ class Facts:
     def price_note(self) -> str:
         """A caveat on this plan's prices, or why there are none; may be empty."""
         if self.groups[0].price is None:
-            return (
-                "The shares of rho are not shown, because the cost of this plan also depends on "
-                "total_error_weight, the weight on its total squared error."
-            )
+            return "The shares of rho are not shown for plans with total_error_weight."
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (

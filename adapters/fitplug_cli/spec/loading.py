@@ -147,8 +147,7 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
     levels, quantities = codec.levels, codec.quantities
     if value == "mean" and "mean" not in levels:
         raise WorkloadError(
-            '"mean" is not a query. Divide a "sum" by a number of rows, with `fitplug estimate "a '
-            '/ b"`.'
+            '"mean" is not a query. Use `fitplug estimate "a / b"` with a sum and a number of rows.'
         )
     if value == "sum" and "sum" not in (*levels, *quantities):
         raise WorkloadError(
