@@ -45,10 +45,7 @@ _MOST_SUM = 2.0**60
 """Larger than all counts that tables may have, but within 64-bit integers."""
 _LONGEST_UNION = 100
 
-_FAILED = (
-    "the database did not count the table. Nothing was counted. See the database's own log "
-    "for the reason, because a message here could reveal values."
-)
+_FAILED = "the database did not count the table. See the log of the database for the reason."
 
 
 @dataclass(frozen=True)

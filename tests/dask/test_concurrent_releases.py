@@ -272,7 +272,7 @@ def test_a_release_in_parts_that_began_elsewhere_meanwhile_is_named(tmp_path, le
         "find",
         lambda _: begin_only(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k"),
     )
-    with pytest.raises(fp.KeyTaken, match=r"is for the release in .*b\. Nothing was charged"):
+    with pytest.raises(fp.KeyTaken, match=r"is for the release in .*b\. Name that folder"):
         release_source(PLAN, TABLES, tmp_path / "a", ledger=ledger, key="k")
 
 

@@ -129,7 +129,7 @@ def test_whoever_is_first_makes_the_key(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(found) == 8
-    assert set(found) == {file.read("")}
+    assert set(found) == {file.read()}
     assert os.listdir(tmp_path) == ["k"]  # noqa: PTH208 - hidden names, too
     KeyFile.locate(tmp_path / "k", "y", "another owner", beside=()).remove()
     assert file.find() == found[0]

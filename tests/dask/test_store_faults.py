@@ -241,7 +241,7 @@ def test_what_fails_forever_is_not_damage(
     told = fails(server.url + name, progress=break_off)
     assert told == (
         f"{server.url}{name} cannot be read now: its store repeatedly failed to answer. "
-        "The file itself may be fine. Count again later."
+        "Count again later."
     )
     assert server.tell()["GET"] <= 100
 

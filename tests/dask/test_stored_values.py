@@ -171,7 +171,7 @@ def test_a_zone_is_needed_and_exists(tmp_path: Path) -> None:
         pa.table({"day": pa.array([0], pa.timestamp("s", "UTC"))}), tmp_path / "a.parquet"
     )
     wanted = (fp.Domain({"day": fp.Dates("1970-01-01", "1970-12-31")}), [("day",)])
-    with pytest.raises(DataError, match="depends on the zone, so name the zone"):
+    with pytest.raises(DataError, match='set the time zone, such as zone="'):
         fpd.count(tmp_path, wanted)
     with pytest.raises(DomainError, match="not a time zone"):
         fpd.count(fp.Source(tmp_path, zone="Europe/Nowhere"), wanted)

@@ -25,13 +25,13 @@ UNDECIDED = "?"
 
 HOW_TO_WRITE_UNIT = (
     "Write { records = 1 } if every row is a different person, or { records = K } if a person may "
-    "have up to K rows. K rows cost K^2 times the rho of one row."
+    "have up to K rows."
 )
 """How to fix a spec without a unit of privacy, which has no default."""
 
 HOW_TO_WRITE_LEDGER = (
-    "Add [ledger] with a path and the whole budget for these people, rho. To release without a "
-    "ledger, write ledger = false above the first section. Then no ledger adds up the costs."
+    "Add [ledger] with path and rho, or write ledger = false above the first section to release "
+    "without a ledger."
 )
 """The remedy for a spec that does not decide on a ledger."""
 

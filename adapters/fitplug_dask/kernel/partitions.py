@@ -259,8 +259,8 @@ _TOO_MANY_RECORDS = Fault(
 )
 
 _TOO_MANY_SHARES = Fault(
-    "the number of rows times the units between the bounds of the measures exceeds 2**58, and "
-    "integers would overflow. Give the measures larger units, or use fewer measures together."
+    "the number of rows times the units between the bounds of the measures exceeds 2**58. Give "
+    "the measures larger units."
 )
 
 

@@ -49,12 +49,6 @@ Paths: TypeAlias = str | Path | Sequence[str | Path]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
-_KINDS = (
-    "a path, a list of paths, a Delta or Iceberg table, a dask.dataframe, delayed frames, an "
-    "Arrow data set, table or reader, a pandas or Polars frame, a DuckDB relation, or an object "
-    "with __arrow_c_stream__"
-)
-
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
     ("fitplug", "DeltaTable"): find_delta_files,
     ("deltalake", "DeltaTable"): find_delta_files,
@@ -117,7 +111,10 @@ def find_files(source: Source) -> list[SourceFile]:
     advice = ""
     if isinstance(path, Mapping):
         advice = ". Count rows in memory with fitplug.Tables.from_records(domain, records, tables)."
-    raise DataError(f"the data must be {_KINDS}, not {_describe_type(path)}{advice}")
+    raise DataError(
+        "the data must be a path, a list of paths, a table or a data frame, not "
+        f"{_describe_type(path)}{advice}"
+    )
 
 
 def _list_classes(kind: type) -> Iterator[tuple[str, str]]:

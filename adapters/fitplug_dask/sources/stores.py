@@ -87,10 +87,7 @@ class ChangedError(StoreError):
 class UnansweredError(StoreError):
     """Requests failed repeatedly, but may succeed later."""
 
-    fault = (
-        "cannot be read now: its store repeatedly failed to answer. The file itself may be fine. "
-        "Count again later."
-    )
+    fault = "cannot be read now: its store repeatedly failed to answer. Count again later."
 
 
 class ShortAnswerError(UnansweredError):
