@@ -43,12 +43,15 @@ from fitplug_opendp.gaussian import IntVector
 def check_unit_is_measurable(unit: Unit) -> None:
     """Raise BudgetError unless OpenDP's distances determine the cost in a unit of privacy."""
     if isinstance(unit, ReplaceOne):
-        is_measurable, other = not unit.within, "ReplaceOne()"
-    else:
-        is_measurable, other = allows_any_rows(unit), f"AddRemove(records={unit.records})"
-    if not is_measurable:
+        if unit.within:
+            raise BudgetError(
+                f"OpenDP has no metric for the unit of privacy {unit}. Design the plan for "
+                "fp.ReplaceOne()."
+            )
+    elif not allows_any_rows(unit):
         raise BudgetError(
-            f"OpenDP has no metric for the unit of privacy {unit}. Design the plan for fp.{other}."
+            f"OpenDP has no metric for the unit of privacy {unit}. Design the plan for "
+            f"fp.AddRemove(records={unit.records})."
         )
 
 
@@ -59,11 +62,14 @@ def is_replacement(metric: Any) -> bool:
 
 def check_metric_of_tables(unit: Unit, metric: Any) -> None:
     """Raise ValueError unless a metric of Tables counts the changes in a unit of privacy."""
-    name = "change_one_distance" if isinstance(unit, ReplaceOne) else "symmetric_distance"
-    if metric != getattr(import_opendp(), name)():
-        raise ValueError(
-            f"for the unit of privacy {unit}, Tables need the metric {name}(), not {metric}"
-        )
+    if isinstance(unit, ReplaceOne):
+        if not is_replacement(metric):
+            raise ValueError(
+                f"for the unit of privacy {unit}, Tables need the metric change_one_distance(), "
+                f"not {metric}"
+            )
+    elif metric != import_opendp().symmetric_distance():
+        raise ValueError(f"Tables need the metric symmetric_distance(), not {metric}")
 
 
 AnswerFunction: TypeAlias = Callable[[Any], IntVector]
