@@ -208,5 +208,5 @@ def test_more_records_than_integers_hold_are_refused(
 ) -> None:
     for module in (partitions, sharding):
         monkeypatch.setattr(module, "LARGEST_SUM", 5000)
-    with pytest.raises(DataError, match="integers would overflow"):
+    with pytest.raises(DataError, match="the rows or their weights add up to more than"):
         fpd.count(people, (DOMAIN, TABLES))

@@ -112,7 +112,7 @@ def test_workers_with_other_code_and_without_are_refused_by_name(
         assert f"{bare}: it cannot import this version of fitplug_dask" in message
         assert f"{altered}: different fitplug_dask" in message
         assert same not in message
-        assert 'Install the same version of "fitplug[dask]"' in message
+        assert 'Install the same "fitplug[dask]" there' in message
 
         # Its files are put right, but it has imported the altered ones.
         copy_packages(tmp_path / "right")

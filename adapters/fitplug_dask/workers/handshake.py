@@ -85,9 +85,8 @@ def describe_refusal(differences: dict[str, list[str]]) -> str:
     named = [f"{worker}: {'; '.join(said)}" for worker, said in sorted(differences.items())]
     count = "a worker" if len(named) == 1 else f"{len(named)} workers"
     return (
-        f"{count} cannot count, because the code there differs from this process's code. Install "
-        f'the same version of "fitplug[dask]" and its libraries there, and restart: '
-        f"{join_names(named, ' | ')}"
+        f"fitplug or its libraries on {count} differ from this process. Install the same "
+        f'"fitplug[dask]" there, and restart: {join_names(named, " | ")}'
     )
 
 
