@@ -231,7 +231,7 @@ def test_without_the_number_of_records() -> None:
                 fpe.to_mbi(release, total=wrong)  # type: ignore[arg-type]
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=1.0)]))
     answers = np.full(plan.strategy.size, -(10**6))
-    with pytest.raises(fp.WorkloadError, match="estimated number of rows is -"):
+    with pytest.raises(fp.WorkloadError, match="estimated number of rows must be above 0, not -"):
         fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
 
 
