@@ -140,7 +140,7 @@ UNITS = [
 
 NO_LEDGER = "ledger = false"
 LEDGERS = [
-    case("no ledger", LEDGER, "", "[ledger] is missing. Add [ledger] with a path", NO_LEDGER),
+    case("no ledger", LEDGER, "", "[ledger] is missing. Add [ledger] with path and rho", NO_LEDGER),
     *(
         case(f"ledger {v}", SPEC, f"ledger = {v}{SPEC.replace(LEDGER, '')}", "be a table, or false")
         for v in ("true", "'budget.db'", "0")

@@ -404,7 +404,7 @@ class TestPublish:
         monkeypatch.setattr(ReleaseCharges, "record_draw", real)
         made = fp.release(PLAN, TABLES, ledger=ledger, key="k")
         assert ledger.spent == made.rho
-        with pytest.raises(fp.KeyTaken, match=r"was made in memory at .* and cannot be repeated"):
+        with pytest.raises(fp.KeyTaken, match=r"was drawn at .* already"):
             fp.release(PLAN, TABLES, ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match="begun in memory, but this release is"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
