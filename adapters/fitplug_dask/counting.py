@@ -224,8 +224,7 @@ def _make_selection(
     if not person or limit is None:
         if key is not None:
             raise BudgetError(
-                "person_key= needs a count that limits the rows per person. Give the source "
-                "person=, or remove person_key=."
+                "person_key= needs a count that limits the rows per person. Remove person_key=."
             )
         return None
     selection = Selection.create(person, limit.records, key, find_record_groups(limit, job))

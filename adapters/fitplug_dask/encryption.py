@@ -38,8 +38,8 @@ def check_encryption(subject: str) -> None:
     """
     if not can_encrypt():
         raise InputError(
-            f"cannot store {subject}: exact counts must be encrypted, and the package "
-            'cryptography is not installed. Install it with: pip install "fitplug[dask]"'
+            f"cannot store {subject}: the package cryptography is not installed. Install it with: "
+            'pip install "fitplug[dask]"'
         )
 
 

@@ -63,22 +63,19 @@ def list_columns(source: Source | Any, *, header: bool = False) -> Mapping[str, 
 
     files = find_files(read_source(source))
     if not files:
-        raise DataError("the table has no files, so its columns are unknown. Add rows first.")
+        raise DataError("the table has no files. Add rows first.")
     first = files[0]
     _, file_header = read_source_header(first)
     schema = file_header.schema
     names = list(schema.names)
     if first.format in TEXT_FORMATS and (separator := find_separator(names)):
-        raise DataError(
-            f"{first.path} seems to have {separator} between its values. Write it with commas."
-        )
+        raise DataError(f"{first.path} must have commas between its values, not {separator}")
     if first.format in TEXT_FORMATS and names[:1] == [""]:
         del names[0]  # the numbers of the rows, as R and pandas write them
     if first.format in TEXT_FORMATS and not header and not can_name_columns(names):
         raise DataError(
-            f"the first line of {first.path} has numbers, dates, empty or repeated values, so "
-            "it looks like data. Write a line of column names above it. If it does name the "
-            "columns, use --header (header=True in Python)."
+            f"the first line of {first.path} looks like data. Add a line of column names, or use "
+            "--header (header=True in Python)."
         )
     columns = {
         name: TEXT

@@ -80,17 +80,11 @@ class Request:
             return True
         if not whole:
             need, allowed, cells = _TABLE_BYTES * cells, here, cells
-        advice = (
-            "Without person= and coverage, fitplug would count these tables in parts. Otherwise use"
-            if whole
-            else "Use"
-        )
         where = "a worker" if whole and self.runner.client is not None else "this process"
         raise TablesError(
-            f"the tables have {cells:,} cells, and counting them would take about "
-            f"{need / 2**30:,.1f} GiB, but {where} may use only {allowed / 2**30:,.1f} GiB "
-            f"of its memory. {advice} fewer or coarser attributes per table, fewer threads "
-            "per worker, or a release into a folder: fitplug.release(plan, data, folder)."
+            f"counting {cells:,} cells needs about {need / 2**30:,.1f} GiB, but {where} may use "
+            f"only {allowed / 2**30:,.1f} GiB. Use coarser attributes, or release into a folder: "
+            "fitplug.release(plan, data, folder)."
         )
 
     def estimate_memory(self, *, sharded: bool = False) -> int:
@@ -158,12 +152,12 @@ def prepare_rules(job: Job, source: Source) -> ColumnRules:
     for name, value in given.items():
         if name in list_person_columns(source):
             raise DomainError(
-                f"'missing' cannot set {name!r}, which identifies persons: all rows of a file "
-                f"without this column would belong to one person. Remove {name!r} from 'missing'."
+                f"'missing' cannot set {name!r}, which identifies persons. Remove {name!r} from "
+                "'missing'."
             )
         if name not in encoders:
             raise DomainError(
-                f"'missing' sets {name!r}, which is not a column that is counted. "
+                f"'missing' sets {name!r}, which is not counted. "
                 f"{suggest_nearest(name, sorted(encoders))}"
             )
         if value is not None and not _is_value(value, encoders[name], job.attributes.get(name)):
@@ -274,10 +268,7 @@ def _check_is_shared(sources: Sequence[SourceFile]) -> None:
     """Raise DataError if only this process can read a source."""
     for file in sources:
         if file.format is Format.STREAM:
-            raise DataError(
-                f"only this process can read {file.path}. Leave out the client, or write the "
-                "rows as Parquet files that all workers see."
-            )
+            raise DataError(f"only this process can read {file.path}. Count without client=.")
 
 
 def check_libraries() -> None:

@@ -98,8 +98,8 @@ class FitnessForUse(Algorithm):  # type: ignore[misc]
             has_values = isinstance(attribute, (Integers, Categories))
             if not has_values or isinstance(attribute, CodePrefix) or attribute.other is None:
                 raise WorkloadError(
-                    f"OpenDP's tables have a cell for null and all other values, so the attribute "
-                    f"{name!r} must be Integers or Categories with other=. Design the plan again."
+                    f"for OpenDP's tables, the attribute {name!r} must be Integers or Categories "
+                    "with other="
                 )
 
     @property

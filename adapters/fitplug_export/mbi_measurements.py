@@ -169,17 +169,16 @@ def check_plan(plan: Plan, *, counts_everybody: bool = True) -> None:
     """
     for name in list_measures(plan.domain, plan.workload.attributes):
         raise WorkloadError(f"synthetic rows cannot have the measure {name!r}. Use fp.Bins.")
-    if public := plan.strategy.structure.public_attributes:
+    if plan.strategy.structure.public_attributes:
         raise WorkloadError(
-            f"the unit of privacy ({plan.unit}) makes the numbers of rows by {', '.join(public)} "
-            "public, but mbi accepts only the number of all rows as exact. Design the plan for "
+            f"mbi does not support the unit of privacy {plan.unit}. Design the plan for "
             "fp.ReplaceOne() or fp.AddRemove()."
         )
     is_public = plan.strategy.structure.public_attributes is not None
     if counts_everybody and not is_public and _count_everybody(plan.workload) is None:
         raise WorkloadError(
-            "synthetic rows need the number of all rows, but no query counts it. Give total=, "
-            "or add fp.total to the workload."
+            "synthetic rows need the number of all rows. Give total=, or add fp.total to the "
+            "workload."
         )
 
 
@@ -208,8 +207,8 @@ def _check_estimate(release: Release) -> float:
     estimate = find_total(release)
     if estimate <= 0:
         raise WorkloadError(
-            f"the estimated number of rows is {estimate:.6g}, so no synthetic rows can be "
-            "made. Give total= if the number is public."
+            f"the estimated number of rows must be above 0, not {estimate:.6g}. Give total= if the "
+            "number is public."
         )
     return estimate
 

@@ -309,8 +309,8 @@ def _encode_measure(codec: MeasureCodec, column: Column) -> Expression:
     if codec.value_type is datetime.date:
         if column.is_sqlite:
             raise DataError(
-                f"column {column.name!r} is a measure of dates, which SQLite stores as text. Store "
-                "days as integers, or count Parquet files."
+                f"column {column.name!r} is a measure of dates, which fitplug cannot count in "
+                "SQLite. Count Parquet files."
             )
         value = value.date() if column.dtype.is_timestamp() else value
         ends = [_write_day(int(bound)) for bound in bounds]

@@ -40,8 +40,8 @@ def open_table(source: Source) -> Iterator[Any]:
                 connection.disconnect()
         what = "be reached" if connection is None else f"show a table {source.path.name!r}"
         raise DataError(
-            f"the database of {source.path!r} cannot {what}. Check the connection, the name of "
-            "the table and the rights of the user."
+            f"the database of {source.path!r} cannot {what}. Check the connection and the rights "
+            "of the user."
         )
     try:
         yield table

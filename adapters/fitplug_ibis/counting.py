@@ -45,10 +45,7 @@ _MOST_SUM = 2.0**60
 """Larger than all counts that tables may have, but within 64-bit integers."""
 _LONGEST_UNION = 100
 
-_FAILED = (
-    "the database did not count the table. Nothing was counted. See the database's own log "
-    "for the reason, because a message here could reveal values."
-)
+_FAILED = "the database did not count the table. See the log of the database for the reason."
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def _find_backend(table: Any) -> str:
         return str(table.get_backend().name)
     except ibis.common.exceptions.IbisError:
         pass
-    raise DataError("the Ibis table must belong to exactly one database. Connect it to a database.")
+    raise DataError("the Ibis table must belong to exactly one database")
 
 
 def _count_cells(
@@ -169,8 +166,8 @@ def _count_cells(
     sizes = [math.prod(get_shape(domain, joint)) for joint in joints]
     if sum(sizes) > _MOST_CELLS:
         raise TablesError(
-            f"the tables have {sum(sizes):,} cells, and a database counts at most {_MOST_CELLS:,}. "
-            "Use fewer or coarser attributes per table, or count Parquet files."
+            f"the tables have {sum(sizes):,} cells, but a database counts at most {_MOST_CELLS:,}. "
+            "Count Parquet files."
         )
     statement = _write_statement(domain, joints, outside, rows)
     result, why = None, _FAILED

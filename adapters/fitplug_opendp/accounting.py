@@ -31,10 +31,7 @@ def dp_event(plan: Plan) -> Any:
         ImportError: dp_accounting is not installed.
     """
     if not isinstance(plan.unit, AddRemove):
-        raise BudgetError(
-            "dp_event needs a plan for added or removed rows (fp.AddRemove), but this plan is for "
-            f"{plan.unit}. Release the plan with fitplug.release."
-        )
+        raise BudgetError(f"dp_event needs a plan for fp.AddRemove, not {plan.unit}")
     try:
         import dp_accounting
     except ImportError:

@@ -127,8 +127,8 @@ def preflight(context: Any, measurement: Any) -> None:
             pairs = [format_excess(float(c), float(r)) for c, r in zip(costs, left, strict=True)]
             shown = [", ".join(texts) for texts in zip(*pairs, strict=True)]
             raise OverBudget(
-                f"over budget: the query has a privacy loss of {shown[0]}, but the context has "
-                f"only {shown[1]} left. Relax the targets, or give the context a larger budget.",
+                f"the query has a privacy loss of {shown[0]}, but the context has only {shown[1]} "
+                "left. Relax the targets, or raise the budget.",
                 requested=float(cost),
                 remaining=float(rest),
             )

@@ -7,6 +7,7 @@ unit refers to a cell of all other values, because then nobody can know that a l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +74,7 @@ def check_space(domain: object, metric: object) -> None:
 
     if not isinstance(domain, Domain):
         raise ValueError(
-            f"the input domain must be an OpenDP domain, not {describe_type(domain)}. "
-            f"{advise_counting(domain)} The domain of these counts is "
+            f"the input domain must be an OpenDP domain, not {describe_type(domain)}. Use "
             "fitplug_opendp.tables_domain(plan)."
         )
     if not isinstance(metric, Metric):
@@ -97,30 +97,35 @@ def check_tables(plan: Plan, tables: Tables) -> None:
     exact number. Answers beyond the range of the plan's integers are clamped, and the noisy answers
     show it.
     """
-    for names in plan.tables:
-        for name in names:
-            if name not in tables.domain or tables.domain[name] != plan.domain[name]:
-                raise TablesError(
-                    f"the tables do not match the plan: attribute {name!r} is missing, or "
-                    "its cells differ from the plan's. Count again with this plan."
-                )
+    check_attributes(plan, tables, [name for names in plan.tables for name in names])
     for names in plan.tables:
         tables.marginal(names)
     if plan.coverage is not None:
         _check_outside_counts(plan.coverage.names, tables)
 
 
+def check_attributes(plan: Plan, tables: Tables, names: Iterable[str]) -> None:
+    """Raise TablesError unless these attributes have the same cells in the plan and the tables."""
+    for name in names:
+        if (
+            name not in tables.domain
+            or name not in plan.domain
+            or tables.domain[name] != plan.domain[name]
+        ):
+            raise TablesError(
+                f"the tables do not match the plan in the attribute {name!r}. Count again with "
+                "this plan."
+            )
+
+
 def _check_outside_counts(names: tuple[str, ...], tables: Tables) -> None:
     """Raise TablesError unless tables have the numbers of rows outside these attributes."""
     if tables.unit is not None:
-        raise TablesError(
-            "person= cannot limit the rows outside the domain, which the plan's coverage counts. "
-            "Count without person=, or design the plan without coverage."
-        )
+        raise TablesError("person= and coverage cannot be combined. Remove one of them.")
     if tables.outside is None or tables.outside.names != names:
         raise TablesError(
-            "the plan has coverage, but these counts do not include the rows with a value outside "
-            f"the domain of {', '.join(names)}. Count again with this plan."
+            f"coverage needs the rows outside the domain of {', '.join(names)}, which these counts "
+            "lack. Count again with this plan."
         )
 
 
@@ -158,7 +163,8 @@ def check_limit(plan: Plan, tables: Tables) -> None:
     """
     check_replaced_rows(plan, tables.rows)
     if isinstance(plan.unit, ReplaceOne):
-        _check_outside_attributes(plan, tables)
+        # Whether a row is counted is not protected, so it must not depend on other attributes.
+        check_attributes(plan, tables, list_outside_attributes(plan, tables))
     check_declared(plan, is_enforced=tables.unit is not None)
     check_enforced(plan.bound_unit, tables)
 
@@ -183,10 +189,8 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
     for name, _ in unit.cells or ():
         if get_codec(plan.domain[name]).null_code != OUTSIDE:
             raise TablesError(
-                f"the unit of privacy ({unit.unit}) allows at most one row per person in each "
-                f"cell, but {name!r} has a cell for all other values, where a person may have "
-                "several rows. Count with person=, which limits these rows, or remove other= "
-                f"from {name!r}."
+                f"the unit of privacy {unit.unit} needs a count with person=, because {name!r} has "
+                "other="
             )
 
 
@@ -203,8 +207,8 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     enforced, plain = tables.unit, unit.unit
     if enforced is not None and isinstance(plain, ReplaceOne) and plain.within:
         raise TablesError(
-            "the count chose some of each person's rows, and this choice may depend on values that "
-            f"the unit of privacy ({plain}) protects. Count again without person=."
+            f"counts with person= do not fit the unit of privacy {plain}. Count again without "
+            "person=."
         )
     if enforced is None or enforced.records == 1:
         return
@@ -212,8 +216,8 @@ def check_enforced(unit: BoundUnit, tables: Tables) -> None:
     bound = BoundUnit.bind(enforced, tables.domain, counted)
     if unit.count_changes(bound) != 1:
         raise TablesError(
-            f"the tables were counted for another unit of privacy ({bound}) than the plan's "
-            f"({unit}). Count again with the plan, or design it for unit={enforced!r}."
+            f"the tables were counted for the unit of privacy {bound}, but the plan has {unit}. "
+            "Count again with the plan."
         )
 
 
@@ -229,28 +233,15 @@ def check_replaced_rows(plan: Plan, rows: str | None) -> None:
     """
     if isinstance(plan.unit, ReplaceOne) and rows is not None:
         raise TablesError(
-            f"the counts use weights or a filter ({rows}), but the plan's unit of privacy "
-            f"({plan.unit}) assumes that every row counts once. Count all rows once each, or "
-            "design the plan for fp.AddRemove(records=2), which also covers replaced rows."
+            f"counts with weights or a filter ({rows}) do not fit the unit of privacy {plan.unit}. "
+            "Design the plan for fp.AddRemove(records=2)."
         )
-
-
-def _check_outside_attributes(plan: Plan, tables: Tables) -> None:
-    """Raise TablesError if tables leave out records by attributes or cells unknown to the plan."""
-    for name in list_outside_attributes(plan, tables):
-        if name not in plan.domain or plan.domain[name] != tables.domain[name]:
-            raise TablesError(
-                f"the count left out rows because of {name!r}, but this attribute is missing from "
-                "the plan's domain or has different cells there. The unit of privacy "
-                f"({plan.unit}) does not protect whether a row is counted. Count again with the "
-                "plan."
-            )
 
 
 def check_is_enforced(limited: Limited | None, is_enforced: bool) -> None:
     """Raise TablesError if the charge relies on a limit that the count did not enforce."""
     if is_enforced and limited != "enforced":
         raise TablesError(
-            "the release needs counts with a limit on the rows per person, but these counts "
-            "had no limit. Count again with person=."
+            "the release needs counts with a limit on the rows per person. Count again with "
+            "person=."
         )

@@ -106,10 +106,7 @@ class FolderPublication(Publication[C, PublishedRelease]):
         check_replaced_rows(request.plan, request.rows.rows)
         check_declared(request.plan, is_enforced=request.is_enforced)
         if not executor.is_resumed and not output.list_local():
-            raise InputError(
-                f"{output} is a URL, where releases are always written in parts. Release in "
-                "parts, or name a local folder."
-            )
+            raise InputError(f"{output}: a release at a URL must be in parts. Name a local folder.")
         files = files or ReleaseFiles(request.ledger)
         files.check(request.plan)
         noise_source = NoiseSource.from_plan(request.plan)
@@ -159,8 +156,8 @@ class FolderPublication(Publication[C, PublishedRelease]):
         if self.is_resumed and begun_at != self.output:
             raise KeyTaken(
                 f"charge {charge.entry.id} of the ledger {ledger.path} has the key "
-                f"{charge.entry.key!r} and is for the release in {stage.folder}. Nothing was "
-                "charged. Name that folder, or use another key for another release.",
+                f"{charge.entry.key!r} and is for the release in {stage.folder}. Name that folder, "
+                "or use another key.",
                 number=charge.entry.id,
             )
         if stage.state == "charged":

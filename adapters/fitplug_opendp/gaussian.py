@@ -54,8 +54,7 @@ def make_noise(plan: Plan, scale: float = 1.0) -> Any:
     std = plan.noise_std * scale
     if not LEAST_NOISE <= std <= LARGEST_NOISE:
         raise BudgetError(
-            f"scale = {scale!r} makes the noise too small, or too large for 64-bit integers. "
-            "Choose a scale nearer to 1."
+            f"scale = {scale!r} makes the noise too small or too large. Choose a scale nearer to 1."
         )
     return make_gaussian(dp, plan.strategy.size, std)
 

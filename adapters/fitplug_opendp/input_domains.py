@@ -45,13 +45,12 @@ def check_unit_is_measurable(unit: Unit) -> None:
     if isinstance(unit, ReplaceOne):
         if unit.within:
             raise BudgetError(
-                f"OpenDP has no metric for the unit of privacy ({unit}): in OpenDP, a "
-                "replaced row may change all its values. Design the plan for fp.ReplaceOne()."
+                f"OpenDP has no metric for the unit of privacy {unit}. Design the plan for "
+                "fp.ReplaceOne()."
             )
     elif not allows_any_rows(unit):
         raise BudgetError(
-            f"OpenDP has no metric for the unit of privacy ({unit}): its distances count "
-            "rows, whichever cells they are in. Use symmetric_distance() and design the plan for "
+            f"OpenDP has no metric for the unit of privacy {unit}. Design the plan for "
             f"fp.AddRemove(records={unit.records})."
         )
 
@@ -66,14 +65,11 @@ def check_metric_of_tables(unit: Unit, metric: Any) -> None:
     if isinstance(unit, ReplaceOne):
         if not is_replacement(metric):
             raise ValueError(
-                f"for the unit of privacy {unit}, Tables need the metric "
-                f"change_one_distance(), not {metric}. Its d_in is the number of replaced rows."
+                f"for the unit of privacy {unit}, Tables need the metric change_one_distance(), "
+                f"not {metric}"
             )
     elif metric != import_opendp().symmetric_distance():
-        raise ValueError(
-            f"Tables need the metric symmetric_distance(), not {metric}. Its d_in is the "
-            "number of added or removed rows."
-        )
+        raise ValueError(f"Tables need the metric symmetric_distance(), not {metric}")
 
 
 AnswerFunction: TypeAlias = Callable[[Any], IntVector]
@@ -216,20 +212,17 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
     """
     dp = import_opendp()
     if not any(metric == dp.l1_distance(T=T) for T in _COUNT_TYPES):
-        raise ValueError(
-            f'a vector of counts needs the metric l1_distance(T="i64"), not {metric}. Its d_in '
-            "is the number of added or removed rows."
-        )
+        raise ValueError(f'a vector of counts needs the metric l1_distance(T="i64"), not {metric}')
     if isinstance(plan.unit, ReplaceOne):
         raise ValueError(
-            "a vector of counts does not work with a unit of privacy of replaced rows. Use "
-            "fitplug_opendp.tables_domain(plan) with change_one_distance(), or a LazyFrame."
+            "a vector of counts does not work with fp.ReplaceOne. Use "
+            "fitplug_opendp.tables_domain(plan) with change_one_distance()."
         )
     if plan.strategy.structure.shares > 1:
         raise ValueError(
-            "a vector of counts has no sums, but the plan needs sums of "
+            "a vector of counts has no sums of "
             f"{', '.join(list_measures(plan.domain, plan.workload.attributes))}. Use "
-            "fitplug_opendp.tables_domain(plan) with symmetric_distance(), or a LazyFrame."
+            "fitplug_opendp.tables_domain(plan)."
         )
     attributes = _find_vector_attributes(domain, plan)
 
@@ -237,9 +230,8 @@ def make_answers_from_counts(domain: Any, metric: Any, plan: Plan) -> AnswerFunc
         vector = np.asarray(counts, dtype=np.int64)
         if len(vector) not in attributes:
             raise TablesError(
-                f"the vector must have {' or '.join(map(str, attributes))} counts. If "
-                "then_count_by_categories adds a null cell, set null_category=False there, or "
-                "give the attribute other=."
+                f"the vector must have {' or '.join(map(str, attributes))} counts. With "
+                "then_count_by_categories, set null_category=False."
             )
         names = attributes[len(vector)]
         # Sums that might not fit 64 bits are computed in Python integers.
@@ -280,10 +272,7 @@ def _find_vector_attributes(domain: Any, plan: Plan) -> dict[int, AttributeSet]:
         if attributes_by_size:
             return attributes_by_size
     wanted = f'vector_domain(atom_domain(T="i64"), size={used_cells})'
-    raise ValueError(
-        f"the plan has {used_cells} cells. Use {wanted}, not {domain}. T may also be "
-        f"{' or '.join(T for T in _COUNT_TYPES if T != 'i64')}."
-    )
+    raise ValueError(f"the input domain must be {wanted}, not {domain}")
 
 
 def _holds_all(present: tuple[AttributeSet, ...], needed: tuple[AttributeSet, ...]) -> bool:

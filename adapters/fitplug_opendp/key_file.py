@@ -85,8 +85,8 @@ class KeyFile:
         for folder in beside:
             if _is_together(path, folder):
                 raise InputError(
-                    f"the key of {subject} cannot be in {path}: a backup of this folder would "
-                    f"hold both the key and the encrypted exact counts in {folder}. {_ELSEWHERE}"
+                    f"the key of {subject} cannot be in {path}, next to the encrypted counts in "
+                    f"{folder}. {_ELSEWHERE}"
                 )
         return cls(path, subject, owner, named is not None)
 
@@ -148,11 +148,8 @@ class KeyFile:
             )
         return decoded
 
-    def read(self, loss: str) -> bytes:
+    def read(self) -> bytes:
         """Return the secret of an unfinished release or series.
-
-        Args:
-            loss: The sentence of the message on the consequences of a missing secret.
 
         Raises:
             InputError: There is no file, or as for `find`.
@@ -162,7 +159,7 @@ class KeyFile:
         if secret is None:
             raise InputError(
                 f"the key of {self.subject} is missing from {self.path}. Restore the file, or "
-                f"set key_file to the file that was used at the start. {loss}"
+                "set key_file to the file that was used at the start."
             )
         return secret
 
@@ -290,10 +287,7 @@ class RunSecret:
             with suppress(FitplugError):  # nothing encrypted is read any more
                 secret = key_file.find()
         elif release.charged_seal is not None:
-            secret = key_file.read(
-                "Without the key, fitplug cannot check that the counts are those of the charge. "
-                "If the key is lost, make a new release with a new ledger key."
-            )
+            secret = key_file.read()
         else:
             secret = key_file.keep()
         return cls._derive(secret or secrets.token_bytes(KEY_BYTES), key_file)

@@ -52,8 +52,8 @@ def upper_records(bounds: Sequence[Any]) -> int:
     products = [min(groups[key]) * min(per_group[key]) for key in groups.keys() & per_group.keys()]
     if not products:
         raise ValueError(
-            "no Bound limits the rows per person. Give a Bound with per_group=; a Bound with by= "
-            "also needs num_groups=."
+            "no Bound limits the rows per person. Give a Bound with per_group= and, for by=, "
+            "num_groups=."
         )
     return min(products)
 
@@ -92,10 +92,7 @@ def count_frame(plan: Plan, schema: Mapping[str, Any], frame: Any) -> Tables:
     except (Exception, pl.exceptions.PanicException):
         data = None
     if data is None or any(data.schema[name] != schema[name] for name in names):
-        raise DataError(
-            "cannot read the LazyFrame, or a column of the input domain is missing. Collect it "
-            "first and check its columns."
-        )
+        raise DataError("cannot read the LazyFrame. Collect it first and check its columns.")
     codes = {name: encode_column(get_codec(plan.domain[name]), data[name]) for name in names}
     return Tables.from_codes(
         plan.domain, codes, plan.tables, data.height if names else int(data.item())
@@ -239,9 +236,8 @@ def _check_metric(dp: Any, metric: Any) -> None:
     )
     if metric not in known:
         raise ValueError(
-            f"a LazyFrame needs one of the metrics {', '.join(map(str, known))}, not {metric}. "
-            "If rows have a person identifier, limit the rows per person first, with "
-            f'truncate_per_group in make_stable_lazyframe(..., MO="{_FRAME_METRIC}").'
+            f"a LazyFrame needs one of the metrics {', '.join(map(str, known))}, not {metric}. For "
+            "a metric of persons, use truncate_per_group first."
         )
 
 
@@ -251,9 +247,7 @@ def _check_replacements(plan: Plan, metric: Any) -> None:
     strict = list_names_without_other(plan.domain, plan.workload.attributes)
     if strict:
         raise ValueError(
-            f"rows with {strict[0]!r} outside the domain are not counted, so replacing a row "
-            "may change the number of counted rows, but this unit of privacy makes that number "
-            "public. Give the attribute other=."
+            f"the unit of privacy {plan.unit} needs other= in the attribute {strict[0]!r}"
         )
 
 

@@ -74,10 +74,7 @@ def make_fitness_for_use(
     if not isinstance(plan, Plan):
         raise ValueError(f"plan must be a fitplug.Plan, not {type(plan).__name__}")
     if plan.has_coverage:
-        raise ValueError(
-            "measurements cannot have coverage. Design the plan without coverage, or release it "
-            "with fitplug.release(plan, tables)."
-        )
+        raise ValueError("measurements cannot have coverage. Design the plan without coverage.")
     check_unit_is_measurable(plan.unit)
     check_space(input_domain, input_metric)
     if _is_frame_domain(input_domain):

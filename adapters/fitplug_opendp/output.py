@@ -167,15 +167,10 @@ class Output:
         if isinstance(self.place, LocalPlace) and replace:
             _check_is_movable(self.place.path)
             return
-        aside = (
-            "With a ledger, --replace (replace=True) makes another release and keeps the old "
-            "one under another name."
-            if isinstance(self.place, LocalPlace)
-            else ("--replace (replace=True) does not work at a URL, where folders cannot be moved.")
-        )
+        moved = isinstance(self.place, LocalPlace)
         raise InputError(
-            f"{self} already holds a release, and a second release would cost rho again. Use the "
-            f"existing release, or name another folder. {aside}"
+            f"{self} already holds a release. For another release, name another folder"
+            + (" or use --replace (replace=True)." if moved else ".")
         )
 
     def check_not_damaged(self, why: str) -> None:
@@ -191,9 +186,8 @@ class Output:
             path = self.place.path
             if _has_files(path):
                 raise InputError(
-                    f"{path}, {why}, holds files that may be a damaged copy of that release. "
-                    "Restore the release there, or move the files away if they are something "
-                    "else."
+                    f"{path}, {why}, may hold a damaged copy of that release. Restore the release, "
+                    "or move the files away."
                 )
 
     def check_writable(self, staging: Staging, tables: Collection[str], run: str) -> None:
@@ -238,9 +232,8 @@ class Output:
                     break
         if size and free < needed:
             raise FitplugError(
-                f"the release in {self} needs about {needed / 1e6:,.1f} MB, but the file "
-                f"system has only {free / 1e6:,.1f} MB free. Nothing was charged. Free "
-                "some space, or name another folder."
+                f"the release in {self} needs about {needed / 1e6:,.1f} MB, but the file system "
+                f"has only {free / 1e6:,.1f} MB free. Free some space, or name another folder."
             )
 
     def stage(self, label: str, cut: str, run: str | None = None) -> Staging:
@@ -291,8 +284,8 @@ class Output:
                         return staged
         if digest is None and seen:
             raise InputError(
-                f"{seen[0].place} is damaged and may hold answers that were drawn. Restore "
-                "the folder from a backup, or delete it if nobody has seen its contents."
+                f"{seen[0].place} is damaged. Restore the folder from a backup, or delete it if "
+                "nobody has seen its contents."
             )
         return None
 
@@ -365,8 +358,8 @@ class Output:
         folders = (self.place, *map(self.place.join, (ANSWER_PARTS, *tables)))
         if self._is_marked() or any(folder.list_sizes() for folder in folders):
             raise InputError(
-                f"{self} holds files that are not a finished release of this charge. Name another "
-                f"folder, or remove these files and {MARK}."
+                f"{self} already holds files. Name another folder, or remove these files and "
+                f"{MARK}."
             )
 
     def _is_marked(self) -> bool:

@@ -58,10 +58,10 @@ class ReleaseRequest:
 
     def __post_init__(self) -> None:
         if self.ledger is None and (self.key is not None or self.again or self.replace):
-            raise BudgetError("key=, again= and replace= work only with a ledger. Add ledger=.")
+            raise BudgetError("key=, again= and replace= need a ledger. Add ledger=.")
         if self.key is not None and self.again:
             raise BudgetError(
-                "again= works only without key=. For another release, use another key."
+                "again= and key= cannot be combined. For another release, use another key."
             )
 
     @property
@@ -106,9 +106,7 @@ def find_charge(ledger: Ledger | None, request: ChargeRequest) -> StagedCharge |
     if ledger is not None:
         return ReleaseCharges(ledger).find(request)
     if request.covered_by is not None:
-        raise BudgetError(
-            f"covered_by = {request.covered_by!r} names a charge in a ledger. Add ledger=."
-        )
+        raise BudgetError("covered_by= needs a ledger. Add ledger=.")
     return None
 
 
@@ -124,8 +122,8 @@ def check_rows(charge: StagedCharge, ledger: Ledger, release: Release, rows: Cou
     if rows == drawn_from:
         return
     raise KeyTaken(
-        f"{_describe(charge, ledger)} is for other rows ({drawn_from}) than the given ones "
-        f"({rows}). Nothing was charged. Give the rows of that charge, or use another key.",
+        f"the rows of {_describe(charge, ledger)} ({drawn_from}) differ from the given rows "
+        f"({rows}). Use another key.",
         number=charge.entry.id,
     )
 
@@ -135,14 +133,13 @@ def make_lost_answers_error(charge: StagedCharge, ledger: Ledger) -> FitplugErro
     stage = charge.stage
     if stage.folder is None:
         return KeyTaken(
-            f"the release of {_describe(charge, ledger)} was made in the memory of a process at "
-            f"{stage.time[:19]}, and fitplug never draws the same noise again. Use another key.",
+            f"the release of {_describe(charge, ledger)} was made in memory at {stage.time[:19]} "
+            "and cannot be repeated. Use another key.",
             number=charge.entry.id,
         )
     return FitplugError(
-        f"the release of {_describe(charge, ledger)} was drawn at {stage.time[:19]}, but its "
-        f"answers in the hidden folder next to {stage.folder} are missing or damaged. Restore this "
-        "hidden folder, or make another release with a new key."
+        f"the answers of {_describe(charge, ledger)} in the hidden folder next to {stage.folder} "
+        "are missing or damaged. Restore this hidden folder, or use another key."
     )
 
 
@@ -150,9 +147,8 @@ def make_lost_folder_error(charge: StagedCharge, ledger: Ledger) -> FitplugError
     """Make the error for a published release that is no longer in its folder."""
     folder = charge.stage.folder
     return FitplugError(
-        f"the release of {_describe(charge, ledger)} was published in {folder} at "
-        f"{charge.stage.time[:19]}, but is no longer there. If --replace moved it, look for "
-        f"{Path(str(folder)).name}-<time>. Otherwise make another release with a new key."
+        f"the release of {_describe(charge, ledger)} is no longer in {folder}. Look for "
+        f"{Path(str(folder)).name}-<time>, or use another key."
     )
 
 

@@ -149,9 +149,8 @@ class MemoryPublication(Publication[WholeTables, Release]):
         """Make the error for a key whose noise was drawn already."""
         assert self.ledger is not None
         return KeyTaken(
-            f"the ledger {self.ledger.path} shows that the release with key {entry.key!r} was "
-            f"drawn at {entry.time}. Nothing more was charged, and fitplug never draws the "
-            "same noise again. Use another key.",
+            f"the release with the key {entry.key!r} in the ledger {self.ledger.path} was drawn at "
+            f"{entry.time} already. Use another key.",
             number=entry.id,
         )
 

@@ -96,9 +96,7 @@ def judge_noise(noise: IntVector, noise_std: float, false_alarm: float = FALSE_A
     if least * len(p_values) <= false_alarm:
         raise SamplerError(
             f"OpenDP's sampler fails a test of its noise (standard deviation {noise_std:.6g}): "
-            f"correct noise gives {what} as extreme as these with a probability of at most "
-            f"{least:.1e}. Nothing was drawn or charged. Install another version of OpenDP, or "
-            "check this machine's source of random numbers."
+            f"p-value at most {least:.1e} for {what}. Install another version of OpenDP."
         )
 
 

@@ -55,6 +55,14 @@ def report_write_errors(directory: Path | str, remedy: str) -> Iterator[None]:
         raise FitplugError(f"{directory}: {why}. {remedy}") from None
 
 
+def make_unseen_error(place: Place) -> FitplugError:
+    """Make the error of a worker that does not see the files of a release."""
+    return FitplugError(
+        f"a worker cannot see {place}. Name an output folder that all workers see under the same "
+        "path."
+    )
+
+
 def encode_path(path: str | os.PathLike[str]) -> str:
     """Write an absolute path as ledgers record it, with bytes that are not text replaced."""
     return os.fsencode(Path(path).absolute()).decode(errors="replace")
@@ -144,9 +152,8 @@ def check_charges_are_known(ledger: Ledger, place: Place, labels: Collection[str
     if unknown is not None:
         what, number = unknown
         raise LedgerError(
-            f"{what} charged as number {number}, but the ledger {ledger.path} does not have "
-            "this charge: the ledger is an older copy or a different one. Nothing was charged or "
-            "drawn. Restore the newest copy of the ledger that was charged, or name another folder."
+            f"{what} charged as number {number}, but the ledger {ledger.path} does not have this "
+            "charge. Restore the newest copy of the ledger."
         )
 
 
@@ -232,9 +239,8 @@ class Staging:
             self.place.create(MARK, self.mark.encode())
         if not self.is_marked():
             raise InputError(
-                f"{self.output} has an unfinished release of another charge, or from another "
-                "version of fitplug. Finish that release with its ledger and version, or name "
-                "another folder."
+                f"{self.output} has an unfinished release of another charge or version of fitplug. "
+                "Name another folder."
             )
 
     def is_marked(self) -> bool:
@@ -251,10 +257,7 @@ class Staging:
             FitplugError: It is not.
         """
         if not self.is_marked():
-            raise FitplugError(
-                f"this worker cannot see {self.place}. Name an output folder that all workers "
-                "see under the same path."
-            )
+            raise make_unseen_error(self.place)
 
     def list_missing(self, parts: int) -> frozenset[int]:
         """List the missing parts of `parts` parts of the answers."""

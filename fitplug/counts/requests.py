@@ -67,10 +67,7 @@ def check_request(
     """
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
-        raise BudgetError(
-            "person= cannot limit the rows outside the domain, which the plan's coverage counts. "
-            "Remove person=, or design the plan without coverage."
-        )
+        raise BudgetError("person= and coverage cannot be combined. Remove one of them.")
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
     check_person(person, attributes)

@@ -140,7 +140,7 @@ UNITS = [
 
 NO_LEDGER = "ledger = false"
 LEDGERS = [
-    case("no ledger", LEDGER, "", "[ledger] is missing. Add [ledger] with a path", NO_LEDGER),
+    case("no ledger", LEDGER, "", "[ledger] is missing. Add [ledger] with path and rho", NO_LEDGER),
     *(
         case(f"ledger {v}", SPEC, f"ledger = {v}{SPEC.replace(LEDGER, '')}", "be a table, or false")
         for v in ("true", "'budget.db'", "0")
@@ -310,7 +310,7 @@ PRIVACY = [
 
 OTHERS = [
     case("no ledger path", BUDGET, "", "[ledger] path", "missing"),
-    case("no ledger rho", "rho = 100.0", "", "[ledger]", "is missing"),
+    case("no ledger rho", "rho = 100.0", "", "[ledger] must have either rho"),
     case("ledger path empty", BUDGET, 'path = ""', "[ledger] path", "''"),
     *(
         case(f"ledger rho {value}", "rho = 100.0", f"rho = {value}", "[ledger] rho", shown)
@@ -370,7 +370,7 @@ def test_a_spec_that_is_no_spec(tmp_path, content):
     [
         ("nope.toml", "no such spec file"),
         ("people", "is a folder. Give a TOML file."),
-        ("people/a.parquet", "Create a spec from it"),
+        ("people/a.parquet", "is a data file, not a spec. Create a spec with"),
         ("spec.toml/x", "cannot be read"),
     ],
 )

@@ -59,7 +59,7 @@ def count_by_file(tmp_path, content: str | None) -> tuple[object, str]:
 def test_a_file_that_is_no_scheduler_file(tmp_path, content):
     code, message = count_by_file(tmp_path, content)
     assert code == 2
-    assert "cannot be read as a scheduler file. Give a file" in message
+    assert "is not a readable scheduler file. Create it with" in message
 
 
 def test_the_address_in_a_scheduler_file_is_asked(tmp_path, monkeypatch):
@@ -89,7 +89,7 @@ def refused(tmp_path, monkeypatch, address: str, spec: str = SPEC) -> tuple[obje
         ("http://x", 2, NO_ADDRESS),
         ("tcp://host:notaport", 2, NO_ADDRESS),
         ("tcp://[::1", 2, NO_ADDRESS),
-        ("tls://127.0.0.1:8786", 2, "needs TLS, but Dask's configuration on this machine has no"),
+        ("tls://127.0.0.1:8786", 2, "this machine has no usable TLS certificates for Dask"),
         ("tcp://127.0.0.1:1", 1, NO_ANSWER),
         ("tcp://no-such-host.invalid:8786", 1, NO_ANSWER),
     ],

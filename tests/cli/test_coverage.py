@@ -125,7 +125,7 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
         (
             "[data]\n",
             '[data]\nperson = "NOTE"\n',
-            "'person' cannot limit the rows outside the domain",
+            "'person' and [design] coverage cannot be combined",
         ),
         (
             "{ records = 1 }",

@@ -199,13 +199,13 @@ BAD = {
     "code,region\n0100110,a\nZEBRACANARY,a\n": "line 3: the code is not a value of GEOID",
     "code,region\n0100110,\n": "line 2: no value in column 2",
     "code,region\n,a\n": "line 2: no value in column 1",
-    "code,region\n0100110, a\n": "line 2: the value in column 2 starts or ends with white space",
+    "code,region\n0100110, a\n": "line 2: the value in column 2 must not start or end with",
     "0100110,a\n0100111,b\n": "the first line must name the columns, for example GEOID,region",
-    "a,b,ZEBRACANARY\n1,2,3\n": "cannot tell which of the 3 columns have the codes of GEOID",
-    "a\n1\n": "cannot tell which of the 1 columns",
-    "a,a\n1,2\n": "cannot tell which of the 2 columns",
-    "code,region\n01, \t\n": "line 2: the value in column 2 starts or ends",
-    "code,region\n01,\x1f\n": "line 2: the value in column 2 starts or ends",
+    "a,b,ZEBRACANARY\n1,2,3\n": "columns of codes and regions are unclear",
+    "a\n1\n": "columns of codes and regions are unclear",
+    "a,a\n1,2\n": "columns of codes and regions are unclear",
+    "code,region\n01, \t\n": "line 2: the value in column 2 must not start or end",
+    "code,region\n01,\x1f\n": "line 2: the value in column 2 must not start or end",
     "": "the crosswalk is empty",
     "code,region\n": "column 1 has no values",
 }
@@ -224,8 +224,8 @@ def test_what_is_wrong_with_a_file(place, content):
     ("content", "says"),
     [
         ("01,a\n02001,b\n", "3 of the 12 leaves of GEOID have no region"),
-        ("01,a\n02,b\n01001,b\n", "regions overlap, so they cannot be a level"),
-        ("01,a\n02001,a\n02003,ZEBRACANARY\n", "cuts nodes of the levels"),
+        ("01,a\n02,b\n01001,b\n", "the regions of a level must not overlap"),
+        ("01,a\n02001,a\n02003,ZEBRACANARY\n", "a region cuts across nodes of the levels"),
     ],
 )
 def test_what_makes_no_level(place, content, says):
@@ -343,9 +343,9 @@ class TestEstimate:
         ("content", "options", "says"),
         [
             ("GEOID,z\nZEBRACANARY,a\n", [], "line 2: the code is not a value of GEOID"),
-            ("x,z\n01,a\n", [], "cannot tell which attribute the codes belong to"),
-            ("GEOID,SEX\n01,a\n", [], "cannot tell which attribute the codes belong to"),
-            ("GEOID,a,b\n01,a,b\n", [], "cannot tell which of the 3 columns"),
+            ("x,z\n01,a\n", [], "the attribute that the codes belong to is unclear"),
+            ("GEOID,SEX\n01,a\n", [], "the attribute that the codes belong to is unclear"),
+            ("GEOID,a,b\n01,a,b\n", [], "columns of codes and regions are unclear"),
             ("x,z\n01,a\n", ["--attribute", "GEOIT"], "Did you mean 'GEOID'"),
             ("GEOID,z\n01,a\n", ["--region", "y"], "no column 'y'"),
             ("GEOID,z\n01,a\n", ["sexes"], "none of its groups has the attribute 'GEOID'"),
@@ -372,7 +372,7 @@ class TestEstimate:
         answers = np.zeros(2, dtype=np.int64)
         fp.Release(plan=plan, answers=answers, rho=plan.rho).save(tmp_path / "out")
         ran = fitplug("estimate", tmp_path / "out", "SEX", "--by", "AGE")
-        assert "no query of this release uses the attribute 'AGE'. Use with --by" in ran.err
+        assert "no query of this release uses the attribute 'AGE'. Use --by with one of" in ran.err
         assert ran.err.endswith(": 'SEX'\n")
 
     def test_columns_by_name(self, blocks):
@@ -423,8 +423,11 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--by", "countie"], "not an attribute .* Did you mean 'county'"),
-            (["--by", "SEX", "--leaf", "x"], "describe a file, but --by names the attribute 'SEX'"),
+            (
+                ["--by", "countie"],
+                "unknown attribute, level or file 'countie'. Did you mean 'county'",
+            ),
+            (["--by", "SEX", "--leaf", "x"], "need a file, but --by SEX is not a file"),
             (["--by", "none.csv"], "no such crosswalk"),
         ],
     )

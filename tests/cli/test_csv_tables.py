@@ -181,7 +181,7 @@ def test_a_release_needs_room_for_its_csv_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: (10**12, 0, free))
     refused = fitplug("run", spec)
     assert refused.code == 1
-    assert "Nothing was charged. Free some space" in refused.err
+    assert "MB free. Free some space" in refused.err
     assert not list(tmp_path.glob("budget.db*"))
     free += 1
     assert fitplug("run", spec).code == 0

@@ -257,9 +257,9 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("name", "says"),
         [
-            ("e.txt", "as CSV or Parquet. Use a name that ends in .csv"),
+            ("e.txt", "the name must end in .csv or .parquet"),
             ("none/e.csv", "folder does not exist"),
-            (".csv/", "ends in .csv|cannot be written"),
+            (".csv/", "must end in .csv|cannot be written"),
         ],
     )
     def test_where_nothing_can_be_written(self, out, tmp_path, name, says):

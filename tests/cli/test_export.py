@@ -88,7 +88,7 @@ def test_formats_of_other_packages(stored, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--format", "xlsx"], "Unknown --format 'xlsx'. Use sdmx-csv or frictionless."),
-        (["--format", "sdmx-csv"], "belong to an agency. Give its identifier as --agency."),
+        (["--format", "sdmx-csv"], "--format sdmx-csv needs --agency"),
         (["--format", "sdmx-csv", "--agency", "1 2"], "is not an SDMX identifier"),
         (["--format", "frictionless", "--agency", "X"], "need --format sdmx-csv"),
         (["--format", "frictionless", "--dimension", "A=B"], "need --format sdmx-csv"),

@@ -125,7 +125,7 @@ def test_what_is_refused(tmp_path):
     (tmp_path / "c.csv").write_text("attribute,value\nx,1\n")
     done = fitplug("init", "d.parquet", "--codebook", "c.csv", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2
-    assert "c.csv names none of the 7 columns" in done.stderr
+    assert "c.csv describes none of the 7 columns" in done.stderr
     done = fitplug("init", "none.parquet", "--output", "s.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert "none.parquet does not exist" in done.stderr

@@ -215,7 +215,7 @@ class TestRelease:
         (tmp_path / "targets.csv").write_text(rows.replace("sum", "total"))
         ran = fitplug("design", path, "--output", tmp_path / "plan.npz")
         assert ran.code == 2
-        assert "line 2: the group has no answer for this INCOME" in ran.err
+        assert "line 2: unknown label of 'INCOME'" in ran.err
 
 
 class TestReport:

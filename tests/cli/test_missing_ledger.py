@@ -32,7 +32,7 @@ def test_a_release_whose_ledger_is_gone_is_not_followed_by_another(tmp_path, opt
     assert (
         f"budget.db does not exist, but {tmp_path / 'release'} holds a release that was" in ran.err
     )
-    assert "charged to a ledger as charge 1. Set [ledger] path" in ran.err
+    assert "charged to a ledger as charge 1. Restore the ledger" in ran.err
     assert tree(tmp_path) == before
     kept.rename(tmp_path / "budget.db")
     assert fitplug("run", spec, "--again", "--replace").code == 0
@@ -66,7 +66,7 @@ def test_without_a_ledger_no_plan_is_drawn_twice_into_a_place(tmp_path, parts):
     for command in (["run", spec], ["release", spec, "--counts", counts]):
         for option, says in {
             "": "already holds a release",
-            "--replace": "--replace needs a ledger, which records how often",
+            "--replace": "--replace needs a ledger. Add [ledger]",
             "--again": "--again needs a ledger",
         }.items():
             ran = fitplug(*command, *option.split())

@@ -66,7 +66,7 @@ def test_counts_files_say_what_was_enforced(spec: Path) -> None:
     shutil.rmtree(spec.parent / "release")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "counted for another unit of privacy" in ran.err
+    assert "were counted for the unit of privacy" in ran.err
 
 
 def test_a_key_of_two_columns(spec: Path) -> None:
@@ -85,9 +85,9 @@ def test_a_key_of_two_columns(spec: Path) -> None:
     shutil.rmtree(spec.parent / "release")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "were made with person = ('HOUSE', 'LINE'), but" in ran.err
+    assert "differ in [data] person. Count again" in ran.err
     spec.write_text(SPEC.replace('"PERSONID"', '["HOUSE", "SEX"]'), encoding="utf-8")
-    assert "person = 'SEX' identifies people" in fitplug("run", spec).err
+    assert "person = 'SEX' must not be an attribute of a query" in fitplug("run", spec).err
 
 
 def test_counts_made_without_persons_are_refused(spec: Path) -> None:
@@ -97,7 +97,7 @@ def test_counts_made_without_persons_are_refused(spec: Path) -> None:
     spec.write_text(SPEC, encoding="utf-8")
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "were made without [data] person, but" in ran.err
+    assert "differ in [data] person. Count again" in ran.err
 
 
 def test_a_column_of_persons_that_is_not_there(spec: Path) -> None:
@@ -113,8 +113,7 @@ def test_a_column_of_persons_that_a_csv_has_by_another_name(tmp_path: Path) -> N
     spec.write_text(SPEC.replace("PERSONID", "PERSN").replace("people.parquet", "a.csv"))
     for header, says in {
         "SEX,AGE,PERSON": "Did you mean 'PERSON'?",
-        "SEX,AGE,NUMBER": "Check the spelling, and that the file is UTF-8 text whose first line "
-        "names all columns, separated by commas.",
+        "SEX,AGE,NUMBER": "Check the spelling, the separator (comma) and the encoding (UTF-8).",
     }.items():
         data.write_text(f"{header}\n1,2,3\n")
         ran = fitplug("count", spec)
@@ -127,7 +126,7 @@ def test_persons_are_not_queried(spec: Path) -> None:
     spec.write_text(SPEC.replace("PERSONID", "SEX"), encoding="utf-8")
     ran = fitplug("run", spec)
     assert ran.code == 2
-    assert "[data] person = 'SEX' identifies people, so no query may use this column" in ran.err
+    assert "[data] person = 'SEX' must not be an attribute of a query" in ran.err
 
 
 def test_an_empty_name(spec: Path) -> None:

@@ -39,7 +39,7 @@ def test_another_draw_moves_the_earlier_release_aside(tmp_path):
     first = fp.Release.load(tmp_path / "release").answers[:]
     refused = fitplug("run", spec, "--again")
     assert refused.code == 2
-    assert "--replace (replace=True) makes another release and keeps the old one" in refused.err
+    assert "name another folder or use --replace (replace=True)" in refused.err
     ran = fitplug("run", spec, "--again", "--replace")
     assert ran.code == 0, ran.err
     (earlier,) = tmp_path.glob("release-*")
@@ -76,7 +76,11 @@ def test_on_a_cluster(tmp_path):
             [],
             "parts = false",
         ),
-        (PARTS.replace('"release/"', '"memory://x"'), ["--replace"], "--replace cannot rename"),
+        (
+            PARTS.replace('"release/"', '"memory://x"'),
+            ["--replace"],
+            "--replace does not work when [output] path is a URL",
+        ),
         (
             PARTS.replace('path = "release/"', 'path = "ftp://host/x"'),
             [],

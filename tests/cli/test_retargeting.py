@@ -131,5 +131,5 @@ def test_the_targets_of_a_file_are_multiplied_in_a_copy(tmp_path: Path) -> None:
 def test_what_cannot_be_edited_is_refused_with_the_way_out(tmp_path: Path, spec: str) -> None:
     path = tmp_path / "spec.toml"
     path.write_text(spec)
-    with pytest.raises(SpecError, match="Write each query as a table"):
+    with pytest.raises(SpecError, match=r"cannot be edited here\. Write each query as"):
         rewrite_spec(path, "new.toml", [{"std": 6.0}])

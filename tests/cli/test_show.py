@@ -72,8 +72,8 @@ class TestShow:
     def test_refusals(self, root):
         for arguments, says in (
             (["agess"], "no table 'agess'. Did you mean 'ages'?"),
-            (["--csv"], "--csv prints one table"),
-            (["ages", "--csv", "--json"], "leave out --json"),
+            (["--csv"], "--csv needs the name of a TABLE"),
+            (["ages", "--csv", "--json"], "cannot be combined with --json"),
         ):
             ran = fitplug("show", root / "release", *arguments)
             assert ran.code == 2

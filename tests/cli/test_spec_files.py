@@ -96,7 +96,7 @@ class TestCodebooks:
             (
                 "attribute,value\nSEX,1-2\n",
                 "c.csv",
-                "attribute 1 looks like a range. Give min",
+                "attribute 1 looks like a range. Write",
             ),
             (
                 "attribute,value,min,max\nSEX,,1,x\n",
@@ -106,21 +106,33 @@ class TestCodebooks:
             (
                 "attribute,value,min,max\nSEX,1,,\nSEX,,1,2\n",
                 "c.csv",
-                "earlier lines already have values or a range",
+                "line 3: an attribute must have either values, or one line with 'min'",
             ),
             ('attribute,value\nSEX,"1\n', "c.csv", "not valid CSV at line 2 or before"),
             ("attribute,value\n", "c.csv", "is empty"),
             ("{", "c.json", "not valid JSON"),
             ("[]", "c.json", "must be a JSON object"),
-            ('{"SEX": 3}', "c.json", "attribute 1 must be a list"),
-            ('{"SEX": {}}', "c.json", "attribute 1 must be a list"),
+            ('{"SEX": 3}', "c.json", "attribute 1 must have a list"),
+            ('{"SEX": {}}', "c.json", "attribute 1 must have a list"),
             ('{"SEX": ["1", "1"]}', "c.json", "no valid values for this attribute"),
             ("attribute,value\nSEX,1\nSEX,2\nSEX,1\n", "c.csv", "line 4 repeats line 2"),
-            ('attribute,value\nSEX,1\nSEX," 2"\n', "c.csv", "line 3: the value starts or ends"),
-            ("attribute,value\nSEX,1 \nSEX,2\n", "c.csv", "line 2: the value starts or ends"),
-            ("attribute,value\nSEX,1\nSEX ,2\n", "c.csv", "line 3: the attribute starts or ends"),
-            ('{"SEX": ["1", "2\\t"]}', "c.json", "a value of attribute 1 starts or ends"),
-            ('{"SEX": {" 1": "male"}}', "c.json", "a value of attribute 1 starts or ends"),
+            (
+                'attribute,value\nSEX,1\nSEX," 2"\n',
+                "c.csv",
+                "line 3: the value must not start or end",
+            ),
+            (
+                "attribute,value\nSEX,1 \nSEX,2\n",
+                "c.csv",
+                "line 2: the value must not start or end",
+            ),
+            (
+                "attribute,value\nSEX,1\nSEX ,2\n",
+                "c.csv",
+                "line 3: the attribute must not start or end",
+            ),
+            ('{"SEX": ["1", "2\\t"]}', "c.json", "a value of attribute 1 must not start or end"),
+            ('{"SEX": {" 1": "male"}}', "c.json", "a value of attribute 1 must not start or end"),
         ],
     )
     def test_what_is_wrong_with_one(self, tmp_path, content, name, message):
@@ -163,18 +175,24 @@ class TestTargets:
         found = load_spec(tmp_path / "spec.toml").workload["pyramid"].variances
         np.testing.assert_array_equal(found[:, 0], [25.0, 4.0])
         (tmp_path / "t.csv").write_text("SEX,std\nall,5\ngop,2\n")
-        with pytest.raises(SpecError, match="the group has no answer for this SEX"):
+        with pytest.raises(SpecError, match="unknown label of 'SEX'"):
             load_spec(tmp_path / "spec.toml")
 
     @pytest.mark.parametrize(
         ("query", "says"),
         [
-            ("{}", "{} is not a query. Use exactly one of ranges, rows, crosswalk"),
-            ('{ rows = { a = ["1"] }, ranges = [] }', "rows and ranges is not a query"),
+            ("{}", "exactly one of the keys ranges, rows, crosswalk, not {}"),
+            (
+                '{ rows = { a = ["1"] }, ranges = [] }',
+                "must have exactly one of the keys ranges, rows, crosswalk, not rows and ranges",
+            ),
             ("{ rows = 3 }", "must be a mapping of labels to lists of values, not 3"),
             ("{ rows = { a = [1] } }", "SEX has no value 1. Known: '1', '2'"),
             ("{ row = { a = [1] } }", "unknown key 'row'. Did you mean 'rows'"),
-            ('["1", "2"]', "To count sets of values, write { rows = { LABEL = [VALUE, ...] } }"),
+            (
+                '["1", "2"]',
+                'a list of values is not a query. To count each value, write "identity"',
+            ),
         ],
     )
     def test_what_is_wrong_with_rows(self, tmp_path, query, says):
@@ -192,7 +210,7 @@ class TestTargets:
             ('AGE = "prefix"\nstd = -1.0', "std = -1 must be"),
             ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is text. Remove the quotes"),
             ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is not a kind of query"),
-            ('AEG = "prefix"\nstd = 1.0', "'AEG' is neither an attribute of [domain] nor a key"),
+            ('AEG = "prefix"\nstd = 1.0', "unknown attribute or key 'AEG'. Did you mean 'AGE'"),
         ],
     )
     def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):
@@ -237,21 +255,21 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("targets", "message"),
         [
-            ("SEX,std\n1,3\n", "the target of an answer of 'pyramid': SEX = 2, AGE = 0"),
+            ("SEX,std\n1,3\n", "the answer SEX = 2, AGE = 0 of 'pyramid' has no target"),
             ("SEX,sdt\n1,3\n", "must have exactly one of the columns variance, std, moe"),
             ("SEX,std,moe\n1,3,4\n", "must have exactly one of the columns"),
             (
                 "SXE,std\n1,3\n",
                 "the name of column 1 is not an attribute of 'pyramid'. Did you mean 'SEX'?",
             ),
-            ("SEX,std\n3,3\n", "line 2: the group has no answer for this SEX. Known: '1', '2'"),
+            ("SEX,std\n3,3\n", "line 2: unknown label of 'SEX'. Known: '1', '2'"),
             ("SEX,std\n1,x\n", "line 2: 'std' must be a number"),
             ("SEX,std\n1,-1\n", "line 2: 'std' must be finite and above zero"),
             ("SEX,std\n1,nan\n", "line 2: 'std' must be finite"),
             ("SEX,std\n1,inf\n", "line 2: 'std' must be finite"),
             ("SEX,std\n1\n", "line 2 must have as many values"),
             ("SEX,std\n1,2,3\n", "line 2 must have as many values"),
-            ("SEX,std,confidence\n,2,0.9\n", "line 2: 'confidence' is for 'moe'"),
+            ("SEX,std,confidence\n,2,0.9\n", "line 2: 'confidence' must be empty for 'std'"),
             ("SEX,moe,confidence\n,2,1.5\n", "line 2: 'confidence' must be above"),
             (
                 "SEX,std\n1,2\n2,3\n1,4\n",
@@ -276,11 +294,11 @@ class TestTargets:
         refused(tmp_path, "no such file of targets", target='targets = "none.csv"')
         refused(
             tmp_path,
-            "remove the keys variance",
+            "'targets' and 'std' cannot be combined",
             target='targets = "t.csv"\nstd = 3.0',
             targets="std\n1\n",
         )
-        refused(tmp_path, "must be the path", target="targets = 3")
+        refused(tmp_path, "'targets' needs 'name', and must be the path", target="targets = 3")
 
 
 class TestRows:
@@ -302,7 +320,7 @@ class TestRows:
         )
         with pytest.raises(SpecError) as caught:
             load_spec(folder / "spec.toml")
-        assert "is the data file, [data] path, but a domain must not depend" in str(caught.value)
+        assert "must be a public file, not the data of [data] path" in str(caught.value)
         assert "\n" not in str(caught.value)
 
     @pytest.mark.parametrize("entry", ENTRIES)

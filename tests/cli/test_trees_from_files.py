@@ -124,14 +124,20 @@ WRONG = {
     "empty.csv": ("", "empty.csv: the codebook is empty"),
     "header.csv": ("GEOID\n", "column 1 has no values"),
     "twice.csv": ("GEOID\n{0}\n{1}\n{0}\n", "twice.csv: line 4: an earlier line has the same code"),
-    "short.csv": ("GEOID\n{0}\n01\n", "line 3: the code has 2 characters, but codes of"),
-    "blank.csv": ("GEOID,x\n{0},1\n{1} ,2\n", "line 3: the value in column 1 starts or ends"),
+    "short.csv": (
+        "GEOID\n{0}\n01\n",
+        "line 3: a code of level 'tract' must have 11 characters, not 2",
+    ),
+    "blank.csv": (
+        "GEOID,x\n{0},1\n{1} ,2\n",
+        "line 3: the value in column 1 must not start or end",
+    ),
     "gap.csv": ("GEOID,x\n{0},1\n,2\n", "line 3: no value in column 1"),
     "ragged.csv": ("GEOID,x\n{0},1\n{1}\n", "line 3 must have as many values"),
-    "other.csv": ("ZEBRACANARY,x\n{0},1\n", "neither a column 'GEOID' nor a column 'tract'"),
+    "other.csv": ("ZEBRACANARY,x\n{0},1\n", "has no column 'tract'. Name the column of leaves"),
     "columns.csv": ("GEOID,GEOID\n{0},1\n", "several columns 'GEOID'"),
     "quotes.csv": ('GEOID\n{0}\n"ZEBRACANARY', "not valid CSV"),
-    "people.csv": ("GEOID\nZEBRACANARY1\nZEBRACANARY2\n", "line 2: the code has 12 characters"),
+    "people.csv": ("GEOID\nZEBRACANARY1\nZEBRACANARY2\n", "must have 11 characters, not 12"),
     "book.json": ("{{}}", "must be CSV or Parquet, not JSON"),
     "damaged.parquet": ("PAR1ZEBRACANARYPAR1", "damaged.parquet cannot be read"),
 }
@@ -151,7 +157,7 @@ def test_what_is_wrong_with_parquet(tmp_path):
         return {"levels": BY_PREFIX, "codebook": "t.parquet"}
 
     refused(tmp_path, of(pa.array([1.5])), "column 1 must contain text or integers, not double")
-    refused(tmp_path, of(pa.array([1001])), "row 1: the code is not text")
+    refused(tmp_path, of(pa.array([1001])), "row 1: the code must be text, not an integer")
     refused(tmp_path, of(pa.array([TRACTS[0], None])), "row 2: no value in column 1")
     refused(tmp_path, of(pa.array([TRACTS[0]] * 2)), "row 2: an earlier line has the same code")
     refused(tmp_path, of(pa.array([2**62])), "row 1: the code must be between")
@@ -169,19 +175,27 @@ def test_what_is_wrong_with_a_list(tmp_path):
     refused(tmp_path, {"categories": "l.txt"}, "line 3: an earlier line has the same code")
     (tmp_path / "l.txt").write_text(f"{TRACTS[0]}\n{SECRET}\n")
     entry = {"prefix": 12, "categories": "l.txt"}
-    refused(tmp_path, entry, "shorter than its prefix of 12 characters")
+    refused(tmp_path, entry, "for 'prefix' = 12, the code must have at least 12 characters")
     refused(tmp_path, {"categories": "none.txt"}, "no such list of codes")
-    refused(tmp_path, {"levels": ["a", "b"], "leaves": "l.txt"}, "does not show how levels nest")
-    refused(tmp_path, {"levels": BY_PREFIX, "leaves": "l.csv"}, "write codebook = FILE")
+    refused(
+        tmp_path,
+        {"levels": ["a", "b"], "leaves": "l.txt"},
+        "'levels' must give the length of each level's prefix",
+    )
+    refused(
+        tmp_path,
+        {"levels": BY_PREFIX, "leaves": "l.csv"},
+        "l.csv must be a text file with one code per line",
+    )
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 def test_a_copy_of_the_records_is_no_list(tmp_path, mark):
     records = ["SEX{0}AGE", "1{0}{1}", "2{0}40", "", "1{0}"]
     (tmp_path / "people.txt").write_text("\n".join(records).format(mark, SECRET))
-    says = "looks like a table. Name the column of codes: codebook = FILE, column = NAME"
-    refused(tmp_path, {"categories": "people.txt"}, f"people.txt: the list of codes {says}")
-    refused(tmp_path, {"levels": BY_PREFIX, "leaves": "people.txt"}, f"the list of leaves {says}")
+    says = "people.txt must be a text file with one code per line. For a table, set"
+    refused(tmp_path, {"categories": "people.txt"}, says)
+    refused(tmp_path, {"levels": BY_PREFIX, "leaves": "people.txt"}, says)
     # One line may have marks, and so may several that are no columns.
     for lines in (["a{0}b"], ["a{0}b", "c"], ["a{0}b", "c{0}d{0}e"]):
         (tmp_path / "l.txt").write_text("\n".join(lines).format(mark))
@@ -192,7 +206,9 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
     (tmp_path / "p.csv").write_text(
         f"a,b,c\n{SECRET}/x,y,1\n{SECRET},x/y,2\nz,y,3\nz,x/y,4\n", encoding="utf-8"
     )
-    refused(tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "Use codes without '/'")
+    refused(
+        tmp_path, {"levels": ["a", "b", "c"], "codebook": "p.csv"}, "Remove '/' from the codes."
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,9 +219,12 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
         ({"levels": BY_PREFIX, "codebook": "tracts.csv", "leafs": []}, "unknown key 'leafs'"),
         (
             {"levels": BY_PREFIX, "codebook": "tracts.csv", "leaves": "x"},
-            "Keep one of these keys",
+            "'codebook' and 'leaves' cannot be combined",
         ),
-        ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "'column' needs 'codebook'"),
+        (
+            {"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"},
+            "'column' and 'leaves' cannot",
+        ),
         ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing integers from 1"),
         ({"levels": {"total": 11}, "codebook": "tracts.csv"}, "name of a kind of query"),
         ({"levels": 3, "codebook": "tracts.csv"}, "levels must be a list of names"),

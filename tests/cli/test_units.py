@@ -91,12 +91,12 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
         ),
         ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
         ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),
-        ('unit = { records = 3, once_per = "STATE" }', "no query uses"),
+        ('unit = { records = 3, once_per = "STATE" }', "must be an attribute that a query uses"),
         ('unit = { replace_one = "STATE" }', "replace_one must be a list of attribute names"),
         ('unit = { replace_one = ["YEAR"] }', "'YEAR'"),
         (
             'unit = { replace_one = ["STATE"] }',
-            "change the exact totals of STATE",
+            "replace_one = ['STATE'] and [data] person cannot be combined",
         ),
         ("unit = { records = 3, distinct = 1 }", "distinct must be True or False"),
     ],
@@ -178,7 +178,7 @@ def test_plans_and_counts_of_another_unit_are_refused(spec: Path) -> None:
     assert "unit of privacy" in ran.err
     ran = fitplug("release", spec, "--counts", counts)
     assert ran.code == 2
-    assert "counted for another unit of privacy" in ran.err
+    assert "were counted for the unit of privacy" in ran.err
 
 
 def test_a_ledger_shows_units_that_differ(spec: Path) -> None:

@@ -139,12 +139,15 @@ def test_a_column_has_labels(folder):
     [
         (
             TREE | {"label": {"state": "note"}},
-            "line 3: an earlier line has a different label",
+            "line 3: the code has a different label on an earlier line",
         ),
         (TREE | {"label": "names"}, "no column 'names'"),
         (TREE | {"label": {"county": "name"}}, "no level 'county'"),
         (TREE | {"label": 3}, "'label' must be the name of a column"),
-        ({"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"}, "'label' needs 'codebook'"),
+        (
+            {"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"},
+            "'label' and 'leaves' cannot",
+        ),
     ],
 )
 def test_wrong_labels_of_files_are_refused(folder, entry, says):

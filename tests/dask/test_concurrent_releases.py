@@ -272,7 +272,7 @@ def test_a_release_in_parts_that_began_elsewhere_meanwhile_is_named(tmp_path, le
         "find",
         lambda _: begin_only(PLAN, TABLES, tmp_path / "b", ledger=ledger, key="k"),
     )
-    with pytest.raises(fp.KeyTaken, match=r"is for the release in .*b\. Nothing was charged"):
+    with pytest.raises(fp.KeyTaken, match=r"is for the release in .*b\. Name that folder"):
         release_source(PLAN, TABLES, tmp_path / "a", ledger=ledger, key="k")
 
 
@@ -303,7 +303,7 @@ def test_in_a_store_only_one_of_two_keys_is_charged(store, ledger, meanwhile):
         kill_at(Staging, "list_missing", lambda: release("a"))
 
     meanwhile(releasing.RowCounting, "find", open_only)
-    with pytest.raises(fp.InputError, match="not a finished release of this charge"):
+    with pytest.raises(fp.InputError, match=r"already holds files\. Name another folder"):
         release("b")
     assert [entry.key for entry in ledger.entries()] == ["a"]
     release("a")

@@ -441,7 +441,7 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
     two = {"age": "a g e", "sex": "s"}
     tables = fp.count(fp.Source(parts, columns=two), (domain, [("age",), ("sex",)]))
     assert (tables["age"][70], tables["sex"].tolist()) == (1, [1, 2])
-    with pytest.raises(fp.DataError, match=r"'a g e' is read for .* Store one column for each"):
+    with pytest.raises(fp.DataError, match=r"'a g e' is used for .* Store a column for each"):
         fp.count(fp.Source(parts, columns=columns), wanted)
     with pytest.raises(fp.DataError, match="has no column 'a ge'"):
         fp.count(fp.Source(tmp_path / "a.parquet", columns={"age": "a ge"}), wanted)
@@ -450,5 +450,5 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("separator", "called"), [(";", "semicolons"), ("\t", "tabs")])
 def test_other_separators_are_named(separator: str, called: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"age{separator}name\n3{separator}a\n")
-    with pytest.raises(fp.DataError, match=f"to have {called} between its values. Write it with"):
+    with pytest.raises(fp.DataError, match=f"Separate the values by commas, not {called}"):
         fp.count(tmp_path / "a.csv", (DOMAIN, [("age",)]))

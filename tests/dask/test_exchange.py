@@ -412,7 +412,9 @@ def test_without_the_package_nothing_confidential_is_written(
         raise encryption.EncryptionMissingError
 
     monkeypatch.setattr(encryption, "_load_cipher", lack)
-    with pytest.raises(FitplugError, match=r"only with encryption.*fitplug\[dask\]"):
+    with pytest.raises(
+        FitplugError, match=r"the package cryptography is not installed.*fitplug\[dask\]"
+    ):
         run_exchange(Exchange(split, 3, 3, memory=10), gather, range(9), client=None)
     exchange = Exchange(split, 3, 3, memory=10, confidential=False)
     assert run_exchange(exchange, gather, range(9), client=None) == expect(9, 3)

@@ -154,18 +154,18 @@ def test_csv_bytes_that_are_not_utf8_are_a_value_outside_the_domain(tmp_path: Pa
 
 
 CSV_FAULTS = {
-    "few": ("sex,y\n1,2\n1\n", "cannot be read as CSV"),
-    "many": ("sex,y\n1,2\n1,2,3\n", "cannot be read as CSV"),
+    "few": ("sex,y\n1,2\n1\n", "is not valid CSV to its end"),
+    "many": ("sex,y\n1,2\n1,2,3\n", "is not valid CSV to its end"),
     "open quote": ('sex,y\n1,"2\n1,2\n2,1\n', "quotes must close"),
     "open quote in one column": ('sex\n1\n"2\n1\n', "quotes must close"),
-    "cut within the last line": ("sex,y\n1,2\n1", "may be truncated"),
+    "cut within the last line": ("sex,y\n1,2\n1", "is not valid CSV to its end"),
     "cut within a quote": ('sex,y\n1,2\n1,"2', "quotes must close"),
     "no names": ("\n\n", "has no line of column names"),
     "empty": ("", ""),
     "other names": ("1,2\n1,2\n", "has no column 'sex' in its first line"),
     "semicolons": ("sex;y\n1;2\n", "semicolons"),
     "twice": ("sex,sex\n1,2\n", "has two columns 'sex'"),
-    "long": ("sex,y\n1," + "x" * 9000 + "\n", "cannot be read as CSV"),
+    "long": ("sex,y\n1," + "x" * 9000 + "\n", "is not valid CSV to its end"),
 }
 
 

@@ -197,7 +197,7 @@ def test_ten_million_cells_are_counted_within_half_a_gigabyte() -> None:
 
 def test_tables_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path) -> None:
     domain = fp.Domain({n: fp.Integers(0, 9999) for n in "pq"} | {"r": fp.Integers(0, 99)})
-    with pytest.raises(TablesError, match=r"10,000,000,000 cells.* GiB, but .* of its memory"):
+    with pytest.raises(TablesError, match=r"10,000,000,000 cells.* GiB, but .* may use only"):
         fpd.count(tmp_path / "missing", (domain, [("p", "q", "r")]))
 
 

@@ -51,7 +51,7 @@ def test_a_key_beside_the_counts_is_refused_before_anything_is_written(
     root: Path, keys: Path, kind: str, place: str
 ) -> None:
     (root / "data" / "link").symlink_to(root / "data")
-    with pytest.raises(InputError, match=r"a backup of this folder .* to a file elsewhere"):
+    with pytest.raises(InputError, match=r"next to the encrypted counts in .* to a file elsewhere"):
         keep_counts(kind, root, root / place)
     check_nothing(root)
 
@@ -67,7 +67,7 @@ def test_an_account_in_the_output_is_refused(
     if where == "data":
         keep_counts(kind, root, None)
         return
-    with pytest.raises(InputError, match="a backup of this folder would hold"):
+    with pytest.raises(InputError, match="next to the encrypted counts in"):
         keep_counts(kind, root, None)
     check_nothing(root)
 
@@ -129,7 +129,7 @@ def test_whoever_is_first_makes_the_key(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(found) == 8
-    assert set(found) == {file.read("")}
+    assert set(found) == {file.read()}
     assert os.listdir(tmp_path) == ["k"]  # noqa: PTH208 - hidden names, too
     KeyFile.locate(tmp_path / "k", "y", "another owner", beside=()).remove()
     assert file.find() == found[0]

@@ -155,7 +155,7 @@ def test_what_is_not_there(moto: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     assert fails("s3://bucket/none", storage_options=moto) == (
         "s3://bucket/none: the file or folder does not exist. Check the URL."
     )
-    assert "Check the URL (its host or bucket)" in fails("s3://none/none", storage_options=moto)
+    assert "Check the URL and storage_options." in fails("s3://none/none", storage_options=moto)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -477,7 +477,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
             InputError,
             "cannot be combined",
         ),
-        ({"weight": "state"}, DataError, "weights must be given by a column 'state' of the files"),
+        ({"weight": "state"}, DataError, "'state' must be a column of the files, not a folder"),
         ({"where": {"levle": "x"}}, DataError, "no column 'levle'. Did you mean 'level'"),
         (
             {"where": {"level": 40}},

@@ -250,7 +250,7 @@ class TestWrite:
         before = tree(server.folder.parent)
         answer = server.ask("/write", {"name": name, "targets": TARGETS, "replace": True})
         assert answer.status == 400
-        assert "is not the name of a spec. Use letters" in answer.json["error"]
+        assert "the file name must end in .toml" in answer.json["error"]
         assert tree(server.folder.parent) == before
 
     def test_neither_the_spec_itself_nor_what_a_link_points_to(self, server: Server) -> None:

@@ -231,7 +231,7 @@ def test_without_the_number_of_records() -> None:
                 fpe.to_mbi(release, total=wrong)  # type: ignore[arg-type]
     plan = fp.design(fp.Workload(domain, [fp.marginal("a", std=1.0)]))
     answers = np.full(plan.strategy.size, -(10**6))
-    with pytest.raises(fp.WorkloadError, match="estimated number of rows is -"):
+    with pytest.raises(fp.WorkloadError, match="estimated number of rows must be above 0, not -"):
         fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
 
 
@@ -246,7 +246,7 @@ def test_refusals() -> None:
     workload = fp.Workload(domain, [fp.marginal("a", "b", std=1.0)])
     plan = fp.design(workload, unit=fp.ReplaceOne(within=("a",)))
     answers = np.zeros(plan.strategy.released_size, dtype=np.int64)
-    with pytest.raises(fp.WorkloadError, match="numbers of rows by a public"):
+    with pytest.raises(fp.WorkloadError, match="mbi does not support the unit of privacy"):
         fpe.to_mbi(fp.Release(plan=plan, answers=answers, rho=plan.rho))
     large = fp.Workload(fp.Domain({"a": fp.Integers(0, 4999)}), [fp.marginal("a", std=1.0)])
     plan = fp.design(large)

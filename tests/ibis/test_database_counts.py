@@ -237,7 +237,7 @@ def test_what_cannot_be_read_is_refused_by_its_type(
 def test_sqlite_has_no_measures_of_dates(tmp_path: Path) -> None:
     table = load_sqlite(make_rows(20), tmp_path)
     domain = fp.Domain({"born": fp.Measure("2000-01-01", "2000-12-31")})
-    with pytest.raises(DataError, match="SQLite stores as text"):
+    with pytest.raises(DataError, match="measure of dates, which fitplug cannot count in SQLite"):
         count(table, (domain, [("born",)]))
 
 

@@ -151,10 +151,18 @@ def test_a_spec_names_a_table_and_a_connection(
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ('table = "people"', "", "'connection' needs the name of a table"),
-        ('table = "people"', 'table = "people"\npath = "x"', "'path' is for files"),
-        ('table = "people"', 'table = "people"\ncluster = "x"', "'cluster' is for files"),
-        ('connection = "sqlite://${WHERE}.sqlite"', 'path = "x"', 'use "delta" or "iceberg"'),
+        ('table = "people"', "", "'connection' needs 'table', the name of a table"),
+        ('table = "people"', 'table = "people"\npath = "x"', "'path' and 'connection' cannot"),
+        (
+            'table = "people"',
+            'table = "people"\ncluster = "x"',
+            "'cluster' and 'connection' cannot",
+        ),
+        (
+            'connection = "sqlite://${WHERE}.sqlite"',
+            'path = "x"',
+            'must be "delta" or "iceberg" without',
+        ),
         ('connection = "sqlite://${WHERE}.sqlite"\ntable = "people"', "", "the data are missing"),
         ('table = "people"', 'table = "people"\nzone = "UTC"', "'zone' is for files"),
     ],

@@ -238,7 +238,7 @@ class TestUnits:
                 frame_space(dp.symmetric_distance()),
                 vector("i64"),
             ],
-            "Give the attribute other=": [frame_space(dp.change_one_distance())],
+            "needs other= in the attribute": [frame_space(dp.change_one_distance())],
         }
         for message, spaces in refused.items():
             for space in spaces:

@@ -126,7 +126,7 @@ def test_a_release_costs_what_the_plan_says_for_one_person():
     said = released.to_arrow(MONTHLY.names[0]).schema.metadata[b"fitplug.unit"]
     assert json.loads(said) == MONTHLY_UNIT.to_spec()
     anywhere = fp.Tables(MONTHLY.domain, cells, unit=fp.AddRemove(3), person="id")
-    with pytest.raises(TablesError, match="another unit of privacy"):
+    with pytest.raises(TablesError, match="were counted for the unit of privacy"):
         fp.release(plan, anywhere)
 
 

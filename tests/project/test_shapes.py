@@ -102,7 +102,7 @@ def refuse_vectors(shape: Shape) -> str | None:
 
 def refuse_frames(shape: Shape) -> str | None:
     if shape.plan.unit == fp.ReplaceOne():
-        return "Give the attribute other="
+        return "needs other= in the attribute"
     return refuse_distances(shape)
 
 

@@ -41,7 +41,7 @@ def count(plan: fp.Plan) -> fp.Tables:
 def test_rows_that_are_filtered_or_weighted_have_no_neighbours_that_replace(options):
     records = {"state": ["1"], "sex": ["f"], "age": [0], "n": [2]}
     tables = fp.Tables.from_records(DOMAIN, records, [("state", "sex", "age")], **options)
-    with pytest.raises(TablesError, match="use weights or a filter"):
+    with pytest.raises(TablesError, match="counts with weights or a filter"):
         fp.release(PLANS["all"], tables)
 
 
@@ -189,7 +189,7 @@ class TestRefusals:
         (tmp_path / "rows.csv").write_text("state,sex,age,n\n1,f,0,2\n", encoding="utf-8")
         ledger = fp.Ledger(tmp_path / "budget.db", rho=100.0)
         rows = fp.Source(tmp_path / "rows.csv", **options)
-        with pytest.raises(TablesError, match="use weights or a filter"):
+        with pytest.raises(TablesError, match="counts with weights or a filter"):
             fp.release(PLANS["all"], rows, tmp_path / "out", ledger=ledger)
         assert not ledger.entries()
         assert not (tmp_path / "out").exists()

@@ -180,7 +180,7 @@ class TestAReleaseIntoAFolder:
         answers = root / "data" / "out" / "answers" / "manifest.json"
         content = answers.read_bytes()
         answers.write_bytes(content[:-1])
-        with pytest.raises(InputError, match="may be a damaged copy of that release"):
+        with pytest.raises(InputError, match="may hold a damaged copy of that release"):
             fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
         answers.write_bytes(content)
         found = fp.release(PLAN, TABLES, other, ledger=ledger, key="a")
@@ -229,7 +229,7 @@ class TestAReleaseIntoAFolder:
         staged.write_bytes(content[:-1])
         before = read_ledger(root)
         draws.clear()
-        with pytest.raises(InputError, match="may hold answers that were drawn"):
+        with pytest.raises(InputError, match=r"is damaged\. Restore the folder from a backup"):
             publish(root, key="a")
         assert (read_ledger(root), draws) == (before, [])
         staged.write_bytes(content)

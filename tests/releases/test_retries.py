@@ -113,7 +113,9 @@ def test_a_retry_of_other_rows_is_refused(tmp_path, ledger, monkeypatch):
     )
     publish_until(monkeypatch, "complete_folder", MEN, one, tmp_path / "m", ledger=ledger, key="k")
     for _ in range(2):  # staged, then published
-        with pytest.raises(fp.KeyTaken, match=r"for other rows .*01.* than the given ones .*02"):
+        with pytest.raises(
+            fp.KeyTaken, match=r"the rows of charge .*01.* differ from the given rows .*02"
+        ):
             fp.release(MEN, two, tmp_path / "m", ledger=ledger, key="k")
         with pytest.raises(fp.KeyTaken, match="limited per person"):
             fp.release(MEN, limited(), tmp_path / "m", ledger=ledger, key="k")
@@ -210,7 +212,7 @@ def test_who_comes_second_finds_the_release(tmp_path, ledger):
 
 def test_a_store_takes_releases_in_parts_only(ledger):
     """What is in a store cannot be moved, so this process would not draw all anew there."""
-    with pytest.raises(fp.InputError, match="where releases are always written in parts"):
+    with pytest.raises(fp.InputError, match="a release at a URL must be in parts"):
         release_tables(MEN, TABLES, "memory://retries", ledger=ledger)
     assert ledger.entries() == ()
 

@@ -55,9 +55,7 @@ def check_ledger_is_kept(spec: Spec) -> None:
     if number is not None:
         raise LedgerError(
             f"the ledger {spec.ledger_path} does not exist, but {what} charged to a ledger as "
-            f"charge {number}. Set [ledger] path to the ledger with this charge, or restore that "
-            "file: it is the only record of what was spent on these people. For a release about "
-            "other people, set [output] path to another folder."
+            f"charge {number}. Restore the ledger with this charge."
         )
 
 
@@ -108,8 +106,7 @@ def check_max_rho(spec: Spec, plan: Plan) -> None:
     relax = math.ceil(factor * digits) / digits
     raise OverBudget(
         f"{spec.path}: the targets cost rho = {format_up(needed)}, more than max_rho = "
-        f"{float(most):g}. Multiply every std and moe by {relax:.4g}, or raise max_rho. `fitplug "
-        f"report {spec.path}` shows how to relax only some targets.",
+        f"{float(most):g}. Multiply every std and moe by {relax:.4g}, or raise max_rho.",
         requested=needed,
         remaining=floor_written(most),
     )
@@ -135,8 +132,8 @@ def check_first_charge(spec: Spec, plan: Plan, covered_by: int | str | None) -> 
         shown = floor_written(total)
         raise OverBudget(
             f"{spec.path}: the release costs rho = {format_up(needed)}, more than the whole "
-            f"[ledger] budget of {shown:g}. Nothing was charged. `fitplug report {spec.path} "
-            f"--max-rho {format_down(shown)}` shows how to relax the targets.",
+            f"[ledger] budget of {shown:g}. `fitplug report {spec.path} --max-rho "
+            f"{format_down(shown)}` shows how to relax the targets.",
             requested=needed,
             remaining=shown,
         )

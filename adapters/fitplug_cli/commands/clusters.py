@@ -44,8 +44,8 @@ def _read_scheduler_file(spec: Spec, file: str) -> str:
         if isinstance(address, str):
             return address
     raise SpecError(
-        f"{spec.path}: [data] cluster = {file!r} cannot be read as a scheduler file. Give "
-        "a file written by `dask scheduler --scheduler-file`, or tcp://HOST:PORT."
+        f"{spec.path}: [data] cluster = {file!r} is not a readable scheduler file. Create it with "
+        "`dask scheduler --scheduler-file`."
     )
 
 
@@ -67,8 +67,8 @@ def _open_client(spec: Spec, address: str) -> Client:
     except Exception:  # Dask raises errors of many types for a bad address
         if address.startswith(("tls://", "wss://")):
             raise SpecError(
-                f"{where} needs TLS, but Dask's configuration on this machine has no usable "
-                "certificates. Set distributed.comm.tls, or write tcp://HOST:PORT."
+                f"{where}: this machine has no usable TLS certificates for Dask. Set "
+                "distributed.comm.tls in Dask's configuration."
             ) from None
         raise SpecError(
             f"{where} is not the address of a Dask scheduler. Write tcp://HOST:PORT."

@@ -178,8 +178,8 @@ def load_plan(spec: Spec, path: Path) -> Plan:
         raise InputError(f"{path}: {error}") from None
     if plan.unit != spec.unit:
         raise InputError(
-            f"{path}: the plan's unit of privacy ({plan.unit}) differs from {spec.path} "
-            f"({spec.unit}). Design the plan again."
+            f"{path}: the plan has the unit of privacy {plan.unit}, but {spec.path} has "
+            f"{spec.unit}. Design the plan again."
         )
     is_same = has_queries(spec, plan) and plan.has_coverage == spec.design.coverage
     if not is_same or not _fits_budget(spec, plan):

@@ -271,10 +271,9 @@ def _check_has_attribute(
         )
         raise WorkloadError(named.explain_error(error))
     others = dict.fromkeys(name for group in workload.groups for name in group.attributes)
-    known = ", ".join(map(repr, others)) or "nothing, because the release has only totals"
-    raise WorkloadError(
-        f"no query of this release uses the attribute {attribute!r}. Use with --by: {known}"
-    )
+    known = ", ".join(map(repr, others))
+    fix = f"Use --by with one of: {known}" if known else "Remove --by."
+    raise WorkloadError(f"no query of this release uses the attribute {attribute!r}. {fix}")
 
 
 def _report_progress(estimates: Iterable[Any], total: int) -> Iterator[Any]:

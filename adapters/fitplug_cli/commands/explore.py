@@ -240,8 +240,8 @@ def _write_spec(
     """
     if not re.fullmatch(r"[^\W_][\w. -]*\.toml", name):
         raise InputError(
-            f"{name!r} is not the name of a spec. Use letters, digits, '-' and '_', and end with "
-            ".toml."
+            "the file name must end in .toml and contain only letters, digits, '-' and '_', not "
+            f"{name!r}"
         )
     folder = path.resolve().parent
     written = rewrite_spec(path, name, changes)

@@ -91,7 +91,7 @@ def export(
             "sdmx-csv."
         )
     if is_sdmx and agency is None:
-        raise InputError("SDMX structures belong to an agency. Give its identifier as --agency.")
+        raise InputError("--format sdmx-csv needs --agency, the identifier of an SDMX agency.")
     check_confidence(confidence)
     release = Release.load(folder)
     if agency is None:

@@ -183,8 +183,8 @@ def _build_text(
     known = book.entries
     if codebook is not None and not known.keys() & types.keys():
         raise InputError(
-            f"{codebook} names none of the {len(types)} columns of the data. Check that it is "
-            "the right codebook, and that the first line of a CSV file names its columns."
+            f"{codebook} describes none of the {len(types)} columns of the data. Name the codebook "
+            "of these data."
         )
     lines = [
         _write_known(name, kind, known[name], codebook, folder, has_labels=name in book.labels)

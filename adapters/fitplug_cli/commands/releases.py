@@ -79,14 +79,10 @@ def read_charge_options(
     for option, given in asked.items():
         if given not in (None, False) and spec.ledger is None:
             shown = option if given is True else f"{option} {given!r}"
-            raise SpecError(
-                f"{spec.path}: {shown} needs a ledger, which records how often noise was drawn. "
-                "Add [ledger] path and rho."
-            )
+            raise SpecError(f"{spec.path}: {shown} needs a ledger. Add [ledger] path and rho.")
     if key is not None and again:
         raise SpecError(
-            f"--again is for releases without a key. For another draw of the plan, use a --key "
-            f"other than {key!r}."
+            "--again and --key cannot be combined. For another release, use another --key."
         )
     earlier: ChargeReference | None = covered_by
     if covered_by is not None and covered_by.isdecimal() and len(covered_by) < _MOST_DIGITS:
@@ -102,18 +98,17 @@ def check_counts_are_kept(spec: Spec, options: ChargeOptions) -> None:
     """
     if options.covered_by is None:
         return
-    why = None
+    key = None
     if spec.data.person is not None:
-        why = "[data] person may choose other rows in each count"
+        key = "[data] person"
     if describe_source_rows(spec.source) is not None:
-        why = "[data] weight or where may differ from that release"
+        key = "[data] weight or where"
     if spec.source.columns:
-        why = "[domain] from may name another column than then"
-    if why is not None:
+        key = "[domain] from"
+    if key is not None:
         raise SpecError(
-            f"{spec.path}: --covered-by {options.covered_by!r} needs the rows that the earlier "
-            f"release counted, but {why}. Use `fitplug release --counts` with the counts file of "
-            "the earlier release."
+            f"{spec.path}: with {key}, --covered-by needs the counts file of the earlier release. "
+            "Use `fitplug release --counts FILE`."
         )
 
 
@@ -143,8 +138,7 @@ def check_paths(spec: Spec) -> None:
         check_release_folder(spec.output_dir, others)
     elif spec.output.parts is False:
         raise SpecError(
-            f"{spec.path}: [output] path is a URL, where releases are always written in parts. "
-            "Remove [output] parts = false, or set [output] path to a local folder."
+            f"{spec.path}: a release at a URL must be in parts. Remove [output] parts = false."
         )
 
 
@@ -220,7 +214,8 @@ def _publish_in_parts(
 
     if options.replace and spec.output.is_url:
         raise SpecError(
-            f"{spec.path}: --replace cannot rename a folder at a URL. Use another [output] path."
+            f"{spec.path}: --replace does not work when [output] path is a URL. Use another "
+            "[output] path."
         )
     tables = None if counts_file is None else read_counts(counts_file)
     if tables is not None:
@@ -229,9 +224,8 @@ def _publish_in_parts(
     if tables is None and is_in_database(spec.source):
         if spec.source.person is not None:
             raise SpecError(
-                f"{spec.path}: a release in parts is counted again if it is interrupted, and the "
-                "second count may choose other rows of a person in a database. Set [output] "
-                "parts = false, or run `fitplug count` and then `fitplug release --counts`."
+                f"{spec.path}: a release in parts cannot limit the rows per person in a database. "
+                "Use `fitplug count` and then `fitplug release --counts`."
             )
         tables = count_tables(spec, plan)
     with connect(spec) as client, open_progress_bar("release") as bar:
@@ -281,24 +275,14 @@ def check_counts(spec: Spec, plan: Plan, tables: Tables, counts_file: Path | Non
         check_tables(plan, tables)
     except TablesError as error:
         raise TablesError(f"{counts_file or f'{spec.path}: the data'}: {error}") from None
-    if spec.source.person != tables.person:
-        wanted, actual = (
-            "without [data] person" if person is None else f"with person = {person!r}"
-            for person in (spec.source.person, tables.person)
-        )
-        raise TablesError(
-            f"the counts in {counts_file} were made {actual}, but {spec.path} counts {wanted}. "
-            "Count again with this spec."
-        )
-    if describe_source_rows(spec.source) != tables.rows:
-        wanted, actual = (
-            rows or "each row counts once"
-            for rows in (describe_source_rows(spec.source), tables.rows)
-        )
-        raise TablesError(
-            f"{counts_file} and {spec.path} differ in [data] weight or where. The counts file has: "
-            f"{actual}. The spec has: {wanted}. Count again with this spec."
-        )
+    for key, is_same in (
+        ("person", spec.source.person == tables.person),
+        ("weight or where", describe_source_rows(spec.source) == tables.rows),
+    ):
+        if not is_same:
+            raise TablesError(
+                f"{counts_file} and {spec.path} differ in [data] {key}. Count again with this spec."
+            )
 
 
 def make_release_files(spec: Spec, ledger: Ledger | None) -> ReleaseFiles:

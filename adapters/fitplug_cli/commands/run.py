@@ -89,9 +89,8 @@ def _release(
     spec = load_spec(spec_file)
     if spec.design.periods is not None:
         raise SpecError(
-            f"{spec.path} describes a series ([design] periods). Release it with `fitplug series "
-            f"begin {spec.path} --key NAME` and then `fitplug series add {spec.path} PERIOD`. To "
-            "release all periods at once, remove periods from [design]."
+            f"{spec.path} describes a series ([design] periods). Use `fitplug series begin` and "
+            "`fitplug series add`."
         )
     charge = read_charge_options(spec, *asked)
     if counts_file is None:

@@ -138,8 +138,8 @@ def _open(spec: Spec) -> tuple[Series, Ledger]:
     is_same = (series.plan.unit, series.record.display) == (spec.unit, is_shown)
     if not is_same or not has_queries(spec, series.plan):
         raise InputError(
-            f"{spec.path}: the series in {series.folder} has other queries, targets, unit of "
-            "privacy or display tables. Use the spec that the series was created with."
+            f"{spec.path} does not match the series in {series.folder}. Use the spec that the "
+            "series was created with."
         )
     return series, ledger
 
@@ -155,8 +155,7 @@ def _find_ledger(spec: Spec) -> Ledger:
     if spec.ledger is not None and not has_ledger_file(spec) and (folder / SERIES_RECORD).exists():
         raise LedgerError(
             f"the ledger {spec.ledger_path} does not exist, but {folder} holds a series that was "
-            "charged to a ledger. Set [ledger] path to that ledger, or restore it: it records "
-            "which periods were drawn."
+            "charged to a ledger. Restore the ledger of this series."
         )
     ledger = open_ledger(spec)
     if ledger is None:
@@ -168,12 +167,13 @@ def _find_folder(spec: Spec) -> Path:
     """Find the folder of the series."""
     if spec.output.display_request is not None and spec.output.display_request.totals:
         raise SpecError(
-            f"{spec.path}: the display tables of a series cannot be made to add up to totals. Set "
-            "[output] display = true. For tables that add up, use Release.integers() in Python "
-            "after the last period."
+            f"{spec.path}: the display tables of a series cannot add up to totals. Set [output] "
+            "display = true."
         )
     if spec.output.is_url:
-        raise SpecError(f"{spec.path}: [output] path is a URL, but a series needs a local folder.")
+        raise SpecError(
+            f"{spec.path}: [output] path of a series must be a local folder, not a URL."
+        )
     return spec.output_dir
 
 

@@ -88,10 +88,10 @@ def show(
         raise InputError(f"{folder} is an unfinished series. --display needs a complete release.")
     tables = _Tables(release, confidence, _open_display(folder) if display else None)
     if tables.display is not None and confidence is not None:
-        raise InputError("--confidence does not work with --display. Remove --confidence.")
+        raise InputError("--confidence and --display cannot be combined. Remove one of them.")
     if as_csv:
         if table is None or as_json:
-            raise InputError("--csv prints one table. Name a TABLE and leave out --json.")
+            raise InputError("--csv needs the name of a TABLE, and cannot be combined with --json.")
         _print_csv(tables, table)
         return
     names = known if table is None else (table,)
@@ -150,8 +150,7 @@ def _open_display(folder: str) -> DisplayParts:
     display = open_display(folder)
     if display is None:
         raise InputError(
-            f"{folder} has no display tables. Set [output] display = true before the next release, "
-            "or use Release.integers() in Python."
+            f"{folder} has no display tables. Set [output] display = true before the next release."
         )
     return display
 

@@ -122,8 +122,8 @@ def _read_labels(file: CodeFile, column: Any, values: Sequence[Any]) -> Labels:
         label = given.strip() if isinstance(given, str) else ""
         if label and labels.setdefault(str(value), label) != label:
             raise DomainError(
-                f"{file.locate(i)}: an earlier line has a different label for the same code. Give "
-                "the code one label."
+                f"{file.locate(i)}: the code has a different label on an earlier line. Use one "
+                "label."
             )
     return labels
 
@@ -147,8 +147,8 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
         read = _read_labels(file, column, [named[node] for node in nodes])
         if any(labels.setdefault(node, label) != label for node, label in read.items()):
             raise DomainError(
-                f"a node of level {level!r} has the same code as a node of another level, but "
-                f"a different label. Remove one of the two levels from {LABEL_KEY!r}."
+                f"a code of level {level!r} has a different label on another level. Remove one of "
+                f"the two levels from {LABEL_KEY!r}."
             )
     return labels
 
@@ -156,29 +156,21 @@ def _label_tree(tree: Hierarchy, given: Any, file: CodeFile, codes: Sequence[Cod
 def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hierarchy, Labels]:
     """Build a tree from a codebook, or from a list of leaves, and its labels."""
     _check_keys(given, ("levels", CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY, "leaves", "other"))
-    if CODEBOOK_KEY in given and "leaves" in given:
-        raise DomainError(
-            "'codebook' and 'leaves' both give the leaves of the tree. Keep one of these keys."
-        )
+    for key in (CODEBOOK_KEY, COLUMN_KEY, LABEL_KEY):
+        if key in given and "leaves" in given:
+            raise DomainError(f"{key!r} and 'leaves' cannot be combined. Remove one of them.")
     levels = given["levels"]
     _check_levels(levels)
     codes: list[Any]
     ancestors: list[list[Code]] = []
     if "leaves" in given:
-        for key in (COLUMN_KEY, LABEL_KEY):
-            if key in given:
-                raise DomainError(
-                    f"{key!r} needs {CODEBOOK_KEY!r}. Remove {key!r}, or replace 'leaves' by a "
-                    "codebook."
-                )
         path = folder / given["leaves"]
         codes, lines = read_code_list(path, "list of leaves", DomainError)
         locate: Locate = lambda i: f"{path}: line {lines[i]}"  # noqa: E731
         if not isinstance(levels, Mapping) and len(levels) > 1:
             raise DomainError(
-                f"{path}: a list of leaves does not show how levels nest. Give the length of each "
-                "level's prefix, levels = { state = 2, county = 5 }, or a codebook with a column "
-                "for each level."
+                f"{path}: for a list of leaves, 'levels' must give the length of each level's "
+                "prefix, such as { state = 2, county = 5 }"
             )
         _check_codes(codes, locate)
     else:
@@ -201,12 +193,8 @@ def _build_tree(name: str, given: Mapping[str, Any], folder: Path) -> tuple[Hier
             tree = Hierarchy.from_columns(columns, other)
     except DomainError:
         raise DomainError(
-            "two nodes of one level would have the same label. Use codes without '/'."
-            + (
-                ""
-                if other is None
-                else f" If {other!r} is the code of a node, give 'other' a different text."
-            )
+            "two nodes of one level would have the same label. Remove '/' from the codes"
+            + ("." if other is None else ", or change 'other'.")
         ) from None
     return tree, _label_tree(tree, given[LABEL_KEY], file, codes) if LABEL_KEY in given else {}
 
@@ -219,8 +207,7 @@ def _find_leaf_column(name: str, given: Mapping[str, Any], file: CodeFile) -> st
     known = [column for column in (finest, name) if column in file.names]
     if not known:
         raise DomainError(
-            f"{file.path} has neither a column {name!r} nor a column {finest!r}. Name the column "
-            f"of leaves: {COLUMN_KEY} = NAME"
+            f"{file.path} has no column {finest!r}. Name the column of leaves: {COLUMN_KEY} = NAME"
         )
     # A tree by prefixes prefers the column named after the attribute to the finest level's.
     return known[-1] if isinstance(given["levels"], Mapping) else known[0]
@@ -244,13 +231,11 @@ def _check_lengths(levels: Mapping[str, int], codes: Sequence[Code], locate: Loc
         return
     for i, code in enumerate(codes):
         if not isinstance(code, str):
-            raise DomainError(
-                f"{locate(i)}: the code is not text, so it has no prefixes. Store codes as text."
-            )
+            raise DomainError(f"{locate(i)}: the code must be text, not an integer")
         if len(code) != length:
             raise DomainError(
-                f"{locate(i)}: the code has {len(code)} characters, but codes of level "
-                f"{finest!r} have {length}. Correct the code or the length in 'levels'."
+                f"{locate(i)}: a code of level {finest!r} must have {length} characters, not "
+                f"{len(code)}"
             )
 
 
@@ -263,15 +248,14 @@ def _check_codes(codes: Sequence[Code], locate: Locate, shortest: Any = None) ->
     for i, code in enumerate(codes):
         if code in seen:
             raise DomainError(
-                f"{locate(i)}: an earlier line has the same code. Give a codebook with one line "
-                "per code, and name the column of these codes last in 'levels'."
+                f"{locate(i)}: an earlier line has the same code. Keep one line per code."
             )
         if isinstance(code, int) and abs(code) >= 2**62:
             _check_sizes(codes, locate)
         if isinstance(code, str) and len(code) < least:
             raise DomainError(
-                f"{locate(i)}: the code is shorter than its prefix of {least} characters. Correct "
-                "the code or the length of the prefix."
+                f"{locate(i)}: for 'prefix' = {least}, the code must have at least {least} "
+                "characters"
             )
         seen.add(code)
 
@@ -298,8 +282,7 @@ def _open_codebook(given: Mapping[str, Any], folder: Path) -> CodeFile:
     path = folder / _get_text(given, CODEBOOK_KEY)
     if path.suffix.lower() == ".json":
         raise DomainError(
-            f"{path}: a codebook with 'column' or 'levels' must be CSV or Parquet, not JSON. "
-            "Convert the file."
+            f"{path}: a codebook with 'column' or 'levels' must be CSV or Parquet, not JSON"
         )
     return CodeFile(path, "codebook", DomainError)
 

@@ -23,11 +23,12 @@ Code: TypeAlias = str | int
 ErrorClass: TypeAlias = type[InputError]
 ColumnReader: TypeAlias = Callable[[int], list[Any]]
 
-BLANKS_FAULT = (
-    "starts or ends with white space. Remove this space. If the data contain it, too, list the "
-    "values in the spec."
-)
+BLANKS_FAULT = "must not start or end with white space. Remove this space."
 """The end of an error about a value with `has_outer_blanks`."""
+
+_TABLE_FAULT = (
+    "must be a text file with one code per line. For a table, set 'codebook' and 'column'."
+)
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 
@@ -139,10 +140,7 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
             copy of the records would.
     """
     if path.suffix.lower() in (".csv", *PARQUET_SUFFIXES):
-        raise error(
-            f"{path}: a list of codes is a text file with one code per line. For a table, write "
-            "codebook = FILE and column = NAME."
-        )
+        raise error(f"{path} {_TABLE_FAULT}")
     lines = read_text(path, what, "a text file with one code per line", error).split("\n")
     numbered = [(text.strip(), number) for number, text in enumerate(lines, 1) if text.strip()]
     if not numbered:
@@ -151,10 +149,7 @@ def read_code_list(path: Path, what: str, error: ErrorClass) -> tuple[list[str],
     for separator in ",;\t":
         cells = {line.count(separator) for line in filled}
         if len(filled) > 1 and len(cells) == 1 and cells != {0}:
-            raise error(
-                f"{path}: the {what} looks like a table. Name the column of codes: codebook = "
-                "FILE, column = NAME"
-            )
+            raise error(f"{path} {_TABLE_FAULT}")
     codes, numbers = zip(*numbered, strict=True)
     return list(codes), list(numbers)
 

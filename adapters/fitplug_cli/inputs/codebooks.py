@@ -90,8 +90,8 @@ def fill_in_entry(name: str, value: Any, folder: Path) -> tuple[Any, Labels]:
         Domain.from_spec({name: entries[name]})
     except DomainError:  # its message may quote the file
         raise DomainError(
-            f"{path} has no valid values for this attribute. List each value once, either all "
-            "strings or all integers, or give the least and the largest value."
+            f"{path} has no valid values for this attribute. List each value once, all strings or "
+            "all integers."
         ) from None
     if "other" not in value:
         return entries[name], labels
@@ -123,8 +123,8 @@ def read_codebook(path: Path) -> Codebook:
         only_value = str(values[0]) if isinstance(values, list) and len(values) == 1 else ""
         if re.fullmatch(_RANGE, only_value):
             raise DomainError(
-                f"{path}: the only value of attribute {number} looks like a range. Give min and "
-                "max, as columns in CSV or names in JSON, or list the values."
+                f"{path}: the only value of attribute {number} looks like a range. Write the range "
+                "as 'min' and 'max'."
             )
     return codebook
 
@@ -134,9 +134,8 @@ def _read_csv(path: Path) -> Codebook:
     for needed in ("attribute", "value"):
         if needed not in file.names:
             raise DomainError(
-                f"{path}: the codebook has no column {needed!r}. The first line must name the "
-                "columns 'attribute' and 'value'. If the file is about one attribute only, add "
-                "'column' or 'levels' to that attribute in [domain]."
+                f"{path} has no column {needed!r}. For a codebook of one attribute, set 'column' "
+                "in [domain]."
             )
     codebook = Codebook()
     entries = codebook.entries
@@ -161,8 +160,7 @@ def _read_csv(path: Path) -> Codebook:
             codebook.add_label(name, value, row.get(LABEL_KEY))
         elif value or name in entries:
             raise DomainError(
-                f"{where}: earlier lines already have values or a range of this attribute. Give an "
-                "attribute either one line with min and max, or lines with values only."
+                f"{where}: an attribute must have either values, or one line with 'min' and 'max'"
             )
         else:
             entries[name] = _parse_bounds(where, low, high, row.get("unit"))
@@ -235,10 +233,7 @@ def _parse_json_values(path: Path, number: int, values: Any) -> Any:
     if isinstance(values, dict) and {"min", "max"} <= set(values):
         ends = [values["min"], values["max"]]
         return {"measure": ends, "unit": values["unit"]} if "unit" in values else {"integers": ends}
-    raise DomainError(
-        f"{path}: attribute {number} must be a list of values, a mapping from values to labels, "
-        "or have min and max"
-    )
+    raise DomainError(f"{path}: attribute {number} must have a list of values, or 'min' and 'max'")
 
 
 def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str | None) -> None:
@@ -262,8 +257,8 @@ def check_files_are_public(entries: Mapping[str, Any], folder: Path, data: str |
     for name, text, key in files:
         if key in rows:
             raise DomainError(
-                f"attribute {name!r}: {folder / text} is the data file, [data] path, but a domain "
-                "must not depend on the data. Give a public file with the attribute's values."
+                f"attribute {name!r}: {folder / text} must be a public file, not the data of "
+                "[data] path"
             )
 
 

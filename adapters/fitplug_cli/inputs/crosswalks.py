@@ -123,8 +123,8 @@ def read_crosswalk_of_release(
             known = [name for name in known if name == leaf]
         if len(known) != 1:
             raise WorkloadError(
-                f"{path}: cannot tell which attribute the codes belong to. Name the attribute with "
-                f"--attribute: {', '.join(map(repr, domain.names))}"
+                f"{path}: the attribute that the codes belong to is unclear. Give --attribute one "
+                f"of: {', '.join(map(repr, domain.names))}"
             )
         (attribute,) = known
     given = {"leaf": leaf, "region": region}
@@ -185,8 +185,8 @@ def _find_columns(
         region = region or names[names[0] == leaf]
     if leaf is None or region is None:
         raise error(
-            f"{file.path}: cannot tell which of the {len(names)} columns have the codes of {name} "
-            "and the regions. Add leaf = COLUMN and region = COLUMN."
+            f"{file.path}: the columns of codes and regions are unclear. Name them as 'leaf' and "
+            "'region'."
         )
     if leaf == region:
         raise error(f"{file.path}: codes and regions must be different columns")
@@ -230,23 +230,22 @@ def add_levels_of_regions(name: str, attribute: Attribute, given: Any, folder: P
                 for code in tree.values[first:end]:
                     if code in region_of:
                         raise DomainError(
-                            f"{path}: regions overlap, so they cannot be a level. Use the file "
-                            f"in a query, not in [domain]: {in_query}"
+                            f"{path}: the regions of a level must not overlap. Use the file in a "
+                            f"query: {in_query}"
                         )
                     region_of[code] = label
         leaves = len(tree.values)
         if len(region_of) < leaves:
             raise DomainError(
                 f"{path}: {leaves - len(region_of)} of the {leaves} leaves of {name} have no "
-                f"region. Give each leaf a region, or use the file in a query: {in_query}"
+                "region. Give each leaf a region."
             )
         try:
             tree = tree.with_level(level, region_of)
         except DomainError:
             raise DomainError(
-                f"{path}: a region cuts nodes of the levels {list(tree.levels)} apart. On each of "
-                "these levels, a region must lie within one node or consist of whole nodes. "
-                f"Otherwise use the file in a query: {in_query}"
+                f"{path}: a region cuts across nodes of the levels {list(tree.levels)}. Use the "
+                f"file in a query: {in_query}"
             ) from None
     return tree
 

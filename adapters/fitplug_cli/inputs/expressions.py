@@ -158,14 +158,14 @@ def find_regions(selector: Selector, options: RegionOptions) -> Regions:
         if not path.suffix and not path.exists():
             levels = [level for levels in levels_of.values() for level in levels]
             raise WorkloadError(
-                f"--by: {by!r} is not an attribute or level of the release, nor a file of codes "
-                f"and regions. {suggest_nearest(by, [*domain.names, *levels])}"
+                f"--by: unknown attribute, level or file {by!r}. "
+                f"{suggest_nearest(by, [*domain.names, *levels])}"
             )
         return read_crosswalk_of_release(selector, path, *options[1:])
     if options.attribute or options.leaf or options.region:
         raise InputError(
-            f"--attribute, --leaf and --region describe a file, but --by names the attribute "
-            f"{named[0]!r} of the release. Remove these options, or write ./{by} for a file."
+            f"--attribute, --leaf and --region need a file, but --by {by} is not a file. Remove "
+            "these options."
         )
     if len(named) > 1:
         raise InputError(

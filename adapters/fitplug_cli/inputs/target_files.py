@@ -101,7 +101,7 @@ def read_targets(
         one, other = (file.locate_row(int(n.flat[first])) for n in (conflicts, numbers))
         raise WorkloadError(
             f"{path}: {one} and {other} set different targets for the same answer of {name!r}. "
-            "Remove one of these lines, or give one of them more labels than the other."
+            "Remove one of these lines."
         )
     if (named < 0).any():
         missing = np.argwhere(named < 0)[0]
@@ -109,11 +109,8 @@ def read_targets(
         query = ", ".join(
             f"{f.attribute} = {label}" for f, label in zip(bound, labels, strict=True)
         )
-        raise WorkloadError(
-            f"{path}: no line sets the target of an answer of {name!r}"
-            + (f": {query}" if query else "")
-            + ". Add a line for this answer."
-        )
+        answer = f"the answer {query} of {name!r}" if query else repr(name)
+        raise WorkloadError(f"{path}: {answer} has no target. Add a line for this answer.")
     return _build_keywords(kind, amounts, confidences)
 
 
@@ -168,7 +165,7 @@ def _parse_row(
         raise WorkloadError(f"{where}: {kind!r} must be finite and above zero")
     confidence = None
     if kind != "moe" and cells.get("confidence"):
-        raise WorkloadError(f"{where}: 'confidence' is for 'moe', not {kind!r}. Leave it empty.")
+        raise WorkloadError(f"{where}: 'confidence' must be empty for {kind!r}")
     if kind == "moe":
         given = cells.get("confidence")
         confidence = _parse_number(where, "confidence", given) if given else DEFAULT_CONFIDENCE
@@ -213,7 +210,7 @@ def _find_row(file: CodeFile, row: _Row, f: Factor, known: Mapping[str, int]) ->
         return slice(None)
     if label not in known:
         raise WorkloadError(
-            f"{file.locate(row.number)}: the group has no answer for this {f.attribute}. "
+            f"{file.locate(row.number)}: unknown label of {f.attribute!r}. "
             f"{suggest_nearest(label, list(known))}"
         )
     return known[label]

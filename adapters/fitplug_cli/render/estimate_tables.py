@@ -93,9 +93,7 @@ def check_estimates_target(path: Path | None, *, spreadsheet_safe: bool) -> None
     if path is None:
         return
     if path.suffix.lower() not in (".csv", *PARQUET_SUFFIXES):
-        raise InputError(
-            f"{path}: estimates are written as CSV or Parquet. Use a name that ends in .csv."
-        )
+        raise InputError(f"{path}: the name must end in .csv or .parquet")
     check_target(path, _check_has_estimates)
 
 

@@ -240,10 +240,7 @@ class Facts:
     def price_note(self) -> str:
         """A caveat on this plan's prices, or why there are none; may be empty."""
         if self.groups[0].price is None:
-            return (
-                "The shares of rho are not shown, because the cost of this plan also depends on "
-                "total_error_weight, the weight on its total squared error."
-            )
+            return "The shares of rho are not shown for plans with total_error_weight."
         if self.plan.gap <= NEGLIGIBLE_GAP:
             return ""
         return (
@@ -255,10 +252,7 @@ class Facts:
     def nothing_free_note(self) -> str:
         """Why no further count is free although cells cost different amounts."""
         if self.plan.has_coverage:
-            return (
-                "No further count is free: the counts of rows outside the domain already use what "
-                "the tables leave."
-            )
+            return "No further count is free: coverage uses what the tables leave."
         if allows_any_rows(self.plan.unit):
             return "The unused budget is too small for further counts by one attribute."
         return (

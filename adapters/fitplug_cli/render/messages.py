@@ -195,7 +195,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         names = " or ".join(f"weight = {json.dumps(n, ensure_ascii=False)}" for n in preview.counts)
         out.print(
             f"If each row stands for several people, set [data] {names}. A survey's sampling "
-            "weight is no such count: each row of a survey is one person, whatever its weight."
+            "weight must not be set here: each row of a survey is one person."
         )
     out.print("Nothing was counted or charged.")
 

@@ -90,6 +90,6 @@ def explain_limits(plan: Plan, population: str, limited: Limited | None) -> tupl
     if limited != "declared":
         sentences.append(
             "To estimate how many rows are left out, release the total again with a large limit K "
-            "and a large std, which costs rho = K^2 / (2 std^2), and run `fitplug truncation`."
+            "and a large std, and run `fitplug truncation`. This costs rho = K^2 / (2 std^2)."
         )
     return tuple(sentences)

@@ -34,9 +34,7 @@ def build_source(folder: Path, data: DataSection, columns: Mapping[str, str]) ->
     else:
         location = str(folder / path)
     if data.version is not None and data.table not in _LAKES:
-        raise SpecError(
-            "'version' needs 'table' = \"delta\" or \"iceberg\". Add 'table', or remove 'version'."
-        )
+        raise SpecError("'version' needs 'table' = \"delta\" or \"iceberg\"")
     if data.path is not None and data.table is not None:
         location = _LAKES[data.table](location, data.version)
     return Source(
@@ -67,22 +65,15 @@ def _check_location(data: DataSection) -> None:
     if data.connection is not None:
         given = data.path and "path", data.version is not None and "version"
         if data.table is None:
-            raise SpecError(
-                "'connection' needs the name of a table in the database. Add 'table' = NAME."
-            )
+            raise SpecError("'connection' needs 'table', the name of a table in the database")
         for name in (*given, data.cluster and "cluster"):
             if name:
                 raise SpecError(
-                    f"{name!r} is for files, but 'connection' names a database. Remove {name!r} to "
-                    "count in the database, or remove 'connection' to count files."
+                    f"{name!r} and 'connection' cannot be combined. Remove one of them."
                 )
     elif data.path is None:
-        raise SpecError(
-            "the data are missing. Add 'path' to count files, or 'connection' and 'table' to count "
-            "in a database."
-        )
+        raise SpecError("the data are missing. Add 'path', or 'connection' and 'table'.")
     elif data.table not in (None, *_LAKES):
         raise SpecError(
-            f"'table' = {data.table!r} needs 'connection'. To count in a database, add "
-            "'connection'. To count files, use \"delta\" or \"iceberg\", or remove 'table'."
+            f"'table' must be \"delta\" or \"iceberg\" without 'connection', not {data.table!r}"
         )

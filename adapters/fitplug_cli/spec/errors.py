@@ -25,13 +25,13 @@ UNDECIDED = "?"
 
 HOW_TO_WRITE_UNIT = (
     "Write { records = 1 } if every row is a different person, or { records = K } if a person may "
-    "have up to K rows. K rows cost K^2 times the rho of one row."
+    "have up to K rows."
 )
 """How to fix a spec without a unit of privacy, which has no default."""
 
 HOW_TO_WRITE_LEDGER = (
-    "Add [ledger] with a path and the whole budget for these people, rho. To release without a "
-    "ledger, write ledger = false above the first section. Then no ledger adds up the costs."
+    "Add [ledger] with path and rho, or write ledger = false above the first section to release "
+    "without a ledger."
 )
 """The remedy for a spec that does not decide on a ledger."""
 
@@ -134,7 +134,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         SpecError: If the file cannot be read or is not valid TOML.
     """
     if path.suffix in (".csv", ".parquet") and path.is_file():
-        raise SpecError(f"{path} holds data. Create a spec from it with `fitplug init {path}`.")
+        raise SpecError(
+            f"{path} is a data file, not a spec. Create a spec with `fitplug init {path}`."
+        )
     text = read_text(path, "spec file", "a TOML file", SpecError)
     try:
         tables, exact = tomllib.loads(text), tomllib.loads(text, parse_float=Decimal)
@@ -159,10 +161,7 @@ def read_document(path: Path) -> Document:
     """
     tables = _read_toml(path)
     if not tables.keys() & Document.model_fields.keys():
-        raise SpecError(
-            f"{path} is not a spec: it has none of the sections "
-            f"{', '.join(Document.model_fields)}. Create one with `fitplug init`."
-        )
+        raise SpecError(f"{path} is not a spec. Create a spec with `fitplug init`.")
     try:
         return Document.model_validate(tables)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitplug.counts import Source, check_weight, list_person_columns, make_filters, name_person
+from fitplug.counts import Source, check_weight, list_person_columns, make_filters
 from fitplug.domain import Domain, get_codec
 from fitplug.errors import FitplugError, WorkloadError, suggest_nearest
 from fitplug.files import is_url
@@ -82,8 +82,7 @@ def build_group(
         if key not in domain:
             known = (*domain.names, "name", TARGETS_KEY, *TARGET_KEYS)
             raise WorkloadError(
-                f"{where}: {key!r} is neither an attribute of [domain] nor a key of a query. "
-                f"{suggest_nearest(key, known)}"
+                f"{where}: unknown attribute or key {key!r}. {suggest_nearest(key, known)}"
             )
         try:
             factors[key] = _build_factor(key, value, domain, folder)
@@ -95,10 +94,14 @@ def build_group(
             raise WorkloadError(f"{where}: {key} = {value!r} is text. Remove the quotes.")
     if TARGETS_KEY in entry:
         file = entry[TARGETS_KEY]
-        if target or not isinstance(file, str) or not isinstance(name, str):
+        if target:
             raise WorkloadError(
-                f"{where}: 'targets' must be the path of a CSV file. Give the query a name, and "
-                f"remove the keys {', '.join(TARGET_KEYS)} from it."
+                f"{where}: 'targets' and {next(iter(target))!r} cannot be combined. Remove one of "
+                "them."
+            )
+        if not isinstance(file, str) or not isinstance(name, str):
+            raise WorkloadError(
+                f"{where}: 'targets' needs 'name', and must be the path of a CSV file"
             )
         target = read_targets(folder / file, name, factors, domain, names)
     try:
@@ -128,7 +131,9 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
                 raise WorkloadError(f"unknown key {key!r}. {suggest_nearest(key, kinds)}")
         if len(value) != 1:
             keys = " and ".join(value) or "{}"
-            raise WorkloadError(f"{keys} is not a query. Use exactly one of {', '.join(kinds)}.")
+            raise WorkloadError(
+                f"a query must have exactly one of the keys {', '.join(kinds)}, not {keys}"
+            )
         if "ranges" in value:
             return ranges(value["ranges"])
         if "rows" in value:
@@ -136,15 +141,13 @@ def _build_factor(name: str, value: Any, domain: Domain, folder: Path) -> Any:
         return build_region_rows(name, domain[name], value[CROSSWALK_KEY], folder)
     if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
         raise WorkloadError(
-            'a list of values is not a query. To count every value, write "identity". To count '
-            "sets of values, write { rows = { LABEL = [VALUE, ...] } }."
+            'a list of values is not a query. To count each value, write "identity".'
         )
     codec = get_codec(domain[name])
     levels, quantities = codec.levels, codec.quantities
     if value == "mean" and "mean" not in levels:
         raise WorkloadError(
-            '"mean" is not a query. Add a query for the "sum" of the measure and a query for the '
-            'number of rows, and divide their answers with fitplug estimate "a / b".'
+            '"mean" is not a query. Use `fitplug estimate "a / b"` with a sum and a number of rows.'
         )
     if value == "sum" and "sum" not in (*levels, *quantities):
         raise WorkloadError(
@@ -248,14 +251,11 @@ def _build_spec(path: Path, document: Document) -> Spec:
         for name in domain.names:
             if name in _RESERVED:
                 raise SpecError(
-                    f"attribute {name!r} has a reserved name. Give the attribute another name and "
-                    "set its column with the key 'from'."
+                    f"attribute {name!r} has a reserved name. Use another name, and name the "
+                    "column with 'from'."
                 )
     if privacy.rho is not None and privacy.max_rho is not None:
-        raise SpecError(
-            "[privacy] has both rho and max_rho. Keep rho to spend exactly this amount, or max_rho "
-            "to set a limit."
-        )
+        raise SpecError("[privacy] rho and max_rho cannot be combined. Remove one of them.")
     if document.ledger is not None:
         with _name_key("[ledger]"):
             _check_budget(document.ledger)
@@ -265,8 +265,7 @@ def _build_spec(path: Path, document: Document) -> Spec:
         _check_rows(source, workload)
         if source.person is not None and document.design.coverage:
             raise SpecError(
-                "'person' cannot limit the rows outside the domain, which coverage counts. Remove "
-                "'person' from [data] or 'coverage' from [design]."
+                "'person' and [design] coverage cannot be combined. Remove one of them."
             )
     with _name_key("[privacy] unit:"):
         unit = _read_unit(document, source, workload)
@@ -303,12 +302,8 @@ def _split_columns(document: Document) -> tuple[Document, dict[str, str]]:
 def _check_budget(ledger: LedgerSection) -> None:
     """Raise FitplugError unless the budget is given once."""
     given = [name for name in ("rho", "epsilon", "delta") if ledger.amount[name] is not None]
-    if not given:
-        raise SpecError("the total budget is missing. Add either rho, or epsilon and delta.")
     if given not in (["rho"], ["epsilon", "delta"]):
-        raise SpecError(
-            f"the budget is given as {' and '.join(given)}. Give rho alone, or epsilon and delta."
-        )
+        raise SpecError("must have either rho, or both epsilon and delta")
     _ = ledger.exact_total
 
 
@@ -354,8 +349,8 @@ def _check_rows(source: Source, workload: Workload) -> None:
     for name in list_person_columns(source):
         if name in workload.attributes:
             raise SpecError(
-                f"person = {name!r} identifies people, so no query may use this column. Remove "
-                "the column from the queries, or set 'person' to another column."
+                f"person = {name!r} must not be an attribute of a query. Remove this attribute "
+                "from the queries."
             )
     check_weight(
         source.weight, make_filters(source.where), workload.attributes, list_person_columns(source)
@@ -368,14 +363,10 @@ def _read_unit(document: Document, source: Source, workload: Workload) -> Unit:
     check_unit(unit, workload.domain)
     if person and isinstance(unit, ReplaceOne) and unit.within:
         raise SpecError(
-            f"[data] person ({name_person(person)}) limits the rows per person, so replacing a row "
-            f"may change the exact totals of {' and '.join(unit.within)}. Remove person, or set "
-            "[privacy] unit = { replace_one = [] }."
+            f"replace_one = {list(unit.within)} and [data] person cannot be combined. Set "
+            "replace_one = []."
         )
     once_per = unit.once_per if isinstance(unit, AddRemove) else None
     if person and once_per not in (None, *workload.attributes):
-        raise SpecError(
-            f"once_per = {once_per!r} names an attribute that no query uses, so counting cannot "
-            "enforce this limit. Use the attribute in a query, or remove once_per."
-        )
+        raise SpecError(f"once_per = {once_per!r} must be an attribute that a query uses")
     return unit

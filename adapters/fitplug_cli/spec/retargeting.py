@@ -90,8 +90,8 @@ def rewrite_spec(
         text = _edit(text, at, targets) or text
     if tomllib.loads(text.removeprefix("\ufeff")) != expected:
         raise SpecError(
-            f"{path.name} is written in a form that cannot be edited here. Write each query as a "
-            "table [[query]] with one key on each line."
+            f"{path.name} cannot be edited here. Write each query as [[query]] with one key per "
+            "line."
         )
     return files | {name: text}
 

@@ -156,7 +156,6 @@ def _view(
 
 def _refuse(arrow_type: Any) -> NoReturn:
     raise CheckError(
-        f"PyArrow {pa.__version__} stores arrays of {arrow_type} in memory in a way that "
-        "fitplug cannot read. Nothing was counted. Install another version of PyArrow, or "
-        "store the column as another type."
+        f"PyArrow {pa.__version__} stores arrays of {arrow_type} in a way that fitplug cannot "
+        "read. Install another version of PyArrow."
     )

@@ -118,11 +118,7 @@ def explain_value_mismatch(
         return why
     if zone is not None:
         return None
-    return (
-        f"{why}; the date of a time with a time zone depends on the zone, so name the zone, such "
-        "as "
-        'zone="Europe/Berlin"'
-    )
+    return f'{why}; set the time zone, such as zone="Europe/Berlin"'
 
 
 def explain_weight_mismatch(arrow_type: Any) -> str | None:

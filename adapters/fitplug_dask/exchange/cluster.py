@@ -99,8 +99,8 @@ class ClusterExchange:
             self._stays.clear()
             self._shared_plan = None
         raise FitplugError(
-            f"workers were lost {_MOST_PASSES} times during the exchange of rows. Check why "
-            "workers stop; a common cause is too little memory."
+            f"workers were lost {_MOST_PASSES} times during the exchange of rows. Check the memory "
+            "of the workers."
         )
 
     def _split_inputs(self) -> None:

@@ -20,14 +20,13 @@ Fetch: TypeAlias = Callable[[int], "Mapping[int, memoryview] | Missing"]
 """Returns the packed pieces of an output by the number of their input."""
 
 _NO_ENCRYPTION = Fault(
-    "confidential rows exceed the memory allowed for them, and fitplug writes them to disk "
-    'only with encryption. Install the encryption with: pip install "fitplug[dask]", or give the '
-    "workers more memory.",
+    "rows exceed the memory allowed for them, and the package cryptography is not installed. "
+    'Install it with: pip install "fitplug[dask]"',
     of_data=False,
 )
 _NO_DISK = Fault(
     "rows exceed the memory allowed for them, and the disk for temporary files is too small. "
-    "Free some space, or give the workers more memory or a temporary directory on another disk.",
+    "Free some space, or give the workers more memory.",
     of_data=False,
 )
 

@@ -51,7 +51,7 @@ def _read_stream_header(source: Any, size: int) -> Header:
     """Return the header of a stream, and check that the stream has an end."""
     source.seek(size - len(END_OF_STREAM))
     if source.read() != END_OF_STREAM:
-        raise DamagedFileError("has no end-of-stream mark, so it may be truncated. Write it again.")
+        raise DamagedFileError("has no end-of-stream mark. Write the file again.")
     source.seek(0)
     schema = pa.ipc.open_stream(source).schema
     return Header(schema, (guess_rows(size),), False, None)

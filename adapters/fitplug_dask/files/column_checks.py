@@ -108,8 +108,7 @@ def check_file(
     size, stamp = state
     if file.entry is not None and file.entry.size not in (None, size):
         raise DataError(
-            f"{file.path} does not have the size that the log of its table records, so it was "
-            "damaged or replaced. Check the table."
+            f"{file.path} does not have the size that its table records. Restore the file."
         )
     columns = _check_columns_once(file, header, wanted)
     has_deletions = file.entry is not None and file.entry.deleted is not None
@@ -204,7 +203,7 @@ class _ColumnCheck:
 
     def add_weight(self, name: str) -> None:
         """Look up the column of weights."""
-        self._check_no_folder_key(name, "weights must be given")
+        self._check_no_folder_key(name)
         stored = self._find_stored(name)
         if stored is not None:
             self._add_stored(name, stored, WEIGHT, _WEIGHTS)
@@ -217,12 +216,10 @@ class _ColumnCheck:
 
     def add_person(self, name: str) -> str | None:
         """Look up the column of persons, and return what it holds."""
-        self._check_no_folder_key(name, "persons must be identified")
+        self._check_no_folder_key(name)
         stored = self._find_stored(name)
         if stored is None:
-            raise self._make_missing_error(
-                name, " Every file needs the column that identifies persons."
-            )
+            raise self._make_missing_error(name)
         self.stored[name] = stored
         if self._schema is None:
             self._persons[name] = ""
@@ -275,8 +272,8 @@ class _ColumnCheck:
                 kind = self._value_types.get(other, attribute.value_type)
                 if column == stored and kind is not attribute.value_type:
                     raise DataError(
-                        f"{self._file.path}: column {stored!r} is read for {name!r} and {other!r}, "
-                        "which have different types. Store one column for each."
+                        f"{self._file.path}: column {stored!r} is used for {name!r} and {other!r}, "
+                        "which have different types. Store a column for each."
                     )
             self._value_types[name] = attribute.value_type
             return
@@ -335,8 +332,8 @@ class _ColumnCheck:
         column = entry.columns[name]
         if not column.names and lacks_numbers(self._schema):
             raise DataError(
-                f"{self._file.path} has no field IDs, and its Iceberg table does not map the names "
-                "of its columns to field IDs. Check the table."
+                f"{self._file.path} has no field IDs, and its Iceberg table has no name mapping. "
+                "Check the table."
             )
         return find_stored_column(self._schema, column)
 
@@ -355,16 +352,15 @@ class _ColumnCheck:
             return _check_folder_code(code, key, attribute, wording)
         raise self._make_missing_error(column)
 
-    def _check_no_folder_key(self, name: str, subject: str) -> None:
+    def _check_no_folder_key(self, name: str) -> None:
         """Raise DataError if a folder key has the name of a column that files must have."""
         for key in self._file.keys:
             if key.name == name:
                 raise DataError(
-                    f"folder {key.folder}: {subject} by a column {name!r} of the files, not by "
-                    f"folder names. Store {name!r} as a column."
+                    f"folder {key.folder}: {name!r} must be a column of the files, not a folder"
                 )
 
-    def _make_missing_error(self, name: str, advice: str = "") -> DataError:
+    def _make_missing_error(self, name: str) -> DataError:
         """Return the error for a column that the file lacks."""
         file = self._file
         if file.format in TEXT_FORMATS:
@@ -380,7 +376,7 @@ class _ColumnCheck:
             if can_name_columns(names)
             else suggest_column(name, known)
         )
-        return DataError(f"{file.path} has no column {name!r}. {suggested}{advice}")
+        return DataError(f"{file.path} has no column {name!r}. {suggested}")
 
     def _suggest_header_name(self, name: str) -> str:
         """Return advice about a column that the first line of a CSV file does not name.
@@ -391,15 +387,12 @@ class _ColumnCheck:
         """
         names = list(self._schema.names)
         if separator := find_separator(names):
-            return f"The file seems to have {separator} between its values. Write it with commas."
+            return f"Separate the values by commas, not {separator}."
         if can_name_columns(names) and any(stored in names for stored in self.stored.values()):
             suggested = suggest_nearest(name, names)
             if suggested.startswith("Did you mean"):
                 return suggested
-        return (
-            "Check the spelling, and that the file is UTF-8 text whose first line names all "
-            "columns, separated by commas."
-        )
+        return "Check the spelling, the separator (comma) and the encoding (UTF-8)."
 
 
 def _check_folder_code(

@@ -36,8 +36,7 @@ _ENCRYPTED_COLUMNS_FAULT = (
     "has encrypted columns, and fitplug cannot decrypt Parquet. Store it unencrypted."
 )
 _SUMMARY_FAULT = (
-    "is only a summary of other files, which hold the rows. Remove this file, or name the files "
-    "that hold the rows."
+    "is only a summary of other files. Remove this file, or name the files that hold the rows."
 )
 
 _INT96_UNIT = "us"  # of old timestamps: nanoseconds would wrap beyond the year 2262

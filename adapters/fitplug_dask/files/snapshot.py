@@ -114,8 +114,8 @@ def describe_damage(file: CheckedFile, row_group: int, what: str = "cannot be re
     """Return sentences that name the file and the damaged row group, and advise the user."""
     if file.format in TEXT_FORMATS:
         return (
-            f"{file.display_path} cannot be read as CSV to its end: each row needs one value "
-            "per column, and quotes must close. The file may be truncated. Write it again."
+            f"{file.display_path} is not valid CSV to its end: each row needs one value per "
+            "column, and quotes must close. Write the file again."
         )
     if file.format in LIBRARY_FORMATS:
         return (

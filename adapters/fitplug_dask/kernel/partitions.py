@@ -253,14 +253,11 @@ def make_empty_counts(job: Job) -> PartialCounts:
     return PartialCounts(tuple(np.zeros(size, np.int64) for size in sizes), job.shares)
 
 
-_TOO_MANY_RECORDS = Fault(
-    "the rows, or their weights, add up to more than 2**53, and integers would overflow. Count "
-    "fewer rows."
-)
+_TOO_MANY_RECORDS = Fault("the rows or their weights add up to more than 2**53. Count fewer rows.")
 
 _TOO_MANY_SHARES = Fault(
-    "the number of rows times the units between the bounds of the measures exceeds 2**58, and "
-    "integers would overflow. Give the measures larger units, or use fewer measures together."
+    "the number of rows times the units between the bounds of the measures exceeds 2**58. Give "
+    "the measures larger units."
 )
 
 

@@ -207,8 +207,7 @@ def _repeats(numbers: npt.NDArray[np.uint64], keys: Sequence[Words], limit: int)
 
 def _refuse(what: str) -> NoReturn:
     raise CheckError(
-        f"the choice of each person's rows failed a check: {what}. Nothing was counted. "
-        "Install fitplug and NumPy again, and report this as a bug if it happens again."
+        f"the limit on rows per person failed a check: {what}. Install fitplug and NumPy again."
     )
 
 
@@ -257,7 +256,7 @@ class Selection:
             TypeError: The key is not at least 16 bytes.
         """
         if key is not None and (not isinstance(key, bytes) or len(key) < KEY_BYTES):
-            raise TypeError(f"a person_key must have at least {KEY_BYTES} secret bytes")
+            raise TypeError(f"person_key must be at least {KEY_BYTES} bytes")
         secret = hashlib.sha256(secrets.token_bytes(32) if key is None else key).digest()
         return cls(tuple(person), records, secret[:KEY_BYTES], secret[KEY_BYTES:], groups)
 

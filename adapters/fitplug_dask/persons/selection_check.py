@@ -64,9 +64,8 @@ def check_selection_once() -> None:
         fault = f"it failed with {type(error).__name__}"
     if fault is not None:
         raise CheckError(
-            "the limit on rows per person failed a test on this machine, with PyArrow "
-            f"{pa.__version__} and NumPy {np.__version__}: {fault}. Nothing was counted. "
-            "Install other versions of PyArrow and NumPy, or install fitplug again."
+            f"the limit on rows per person failed a test with PyArrow {pa.__version__} and NumPy "
+            f"{np.__version__}: {fault}. Install other versions of PyArrow and NumPy."
         )
 
 

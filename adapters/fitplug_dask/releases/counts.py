@@ -120,7 +120,7 @@ class CountStore:
         """
         counts = self._decrypt_slab(number)
         if not hmac.compare_digest(seal_slab(self.nonce, number, counts), seal):
-            raise self._make_error(number, "slab")
+            raise self._make_error(number)
         return counts.reshape(tuple(shape))
 
     def write_rows(self, number: int, content: bytes) -> None:
@@ -235,12 +235,12 @@ class CountStore:
         try:
             return decrypt_long(self._key, self._slabs.read(name), self._name_context(number, what))
         except (FileNotFoundError, ValueError):
-            raise self._make_error(number, what) from None
+            raise self._make_error(number) from None
 
-    def _make_error(self, number: int, what: str) -> InputError:
+    def _make_error(self, number: int) -> InputError:
         return InputError(
-            f"{self.place}: {what} {number} of the encrypted counts is missing or damaged. "
-            "Remove this folder and run again; fitplug counts again and charges nothing more."
+            f"{self.place}: file {number} of the encrypted counts is missing or damaged. "
+            "Remove this folder and run again; nothing more will be charged."
         )
 
 

@@ -44,7 +44,7 @@ from fitplug_dask.releases.counts import CountStore, SlabCounts, SplitCounts, re
 from fitplug_dask.workers import COUNTING_PACKAGES, Runner
 from fitplug_opendp.noise_source import CLAMPED, NoiseSource, check_sampler_for, draw_part
 from fitplug_opendp.output import Output
-from fitplug_opendp.staging import StagedAnswers, Staging
+from fitplug_opendp.staging import StagedAnswers, Staging, make_unseen_error
 
 RELEASE_PACKAGES = (*COUNTING_PACKAGES, "fitplug_opendp")
 """The packages whose code takes part in a release."""
@@ -213,8 +213,8 @@ def split_answers(job: TablesJob, part: int) -> Mapping[int, Any]:
     place = describe_place(job.release_job.parted.place(part))
     if part >= len(answers.parts) or answers.parts[part].place != place:
         raise FitplugError(
-            "another version of fitplug drew the answers of this release. Finish it with that "
-            "version; nothing more will be charged."
+            "another version of fitplug drew the answers of this release. Finish the release with "
+            "that version."
         )
     noisy = retry(lambda: answers.read_part(part), job.release_job.staging.output)
     return job.release_job.parted.split_answers(part, noisy)
@@ -358,10 +358,7 @@ def check_process(place: Place, run: str, noise_std: float) -> Fault | None:
         try:
             place.read(run)
         except FileNotFoundError:
-            raise FitplugError(
-                f"a worker cannot see {place}. Nothing was charged. Name an output folder that "
-                "all workers see under the same path."
-            ) from None
+            raise make_unseen_error(place) from None
 
     try:
         retry(check, place)

@@ -99,8 +99,8 @@ class RowCounting:
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         if request.plan.has_coverage:
             raise InputError(
-                f"{self.release}: coverage is possible only if all tables together have at most "
-                "2^24 cells. Design the plan without coverage, or ask for smaller tables."
+                f"{self.release}: the tables must have at most 2^24 cells for coverage. Design the "
+                "plan without coverage."
             )
         check_encryption("counts of so many cells")
         charged = self._find_charged()
@@ -229,9 +229,7 @@ def make_release(
         FitplugError: As for `release`.
     """
     if key_file is not None and request.ledger is None:
-        raise InputError(
-            "key_file= works only for releases with a ledger, which can be resumed. Add ledger=."
-        )
+        raise InputError("key_file= needs a ledger. Add ledger=.")
     if request.is_enforced:
         choose_limit(request.plan.unit)  # refuses a unit that no count by person keeps
     output = output.limit_requests(read_timeout())

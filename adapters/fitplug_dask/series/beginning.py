@@ -168,10 +168,7 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
             has coverage.
     """
     if plan.has_coverage:
-        raise InputError(
-            "the plan has coverage, but a row outside the domain may belong to no period. Design "
-            "the plan without coverage."
-        )
+        raise InputError("a series cannot have coverage. Design the plan without coverage.")
     possible = plan.causal_attributes
     if periods in possible and periods is not None:
         return periods
@@ -181,8 +178,8 @@ def _choose_periods(plan: Plan, periods: str | None) -> str:
         raise InputError(f"periods= must name one of these attributes: {', '.join(possible)}")
     of = "" if periods is None else f" with {periods!r} as the period"
     raise InputError(
-        f"this plan cannot be released period by period{of}. Design it with periods=ATTRIBUTE (in "
-        "a spec, [design] periods); each cell of this attribute is then a period."
+        f"this plan cannot be released period by period{of}. Design the plan with "
+        "periods=ATTRIBUTE (in a spec, [design] periods)."
     )
 
 
@@ -203,9 +200,7 @@ def _check_can_begin(plan: Plan, folder: str | PathLike[str], ledger: object, ke
         ImportError: pyarrow is not installed.
     """
     if not isinstance(ledger, Ledger) or not isinstance(key, str):
-        raise InputError(
-            "a series needs a ledger, and a key that names the series there. Give ledger= and key=."
-        )
+        raise InputError("a series needs ledger= and key=")
     check_encryption("a series")
     check_arrow()
     for group in plan.workload.groups:
@@ -218,14 +213,14 @@ def _check_charge(ledger: Ledger, charge: StagedCharge, record: SeriesRecord, pl
     number, stage = charge.entry.id, charge.stage
     if stage.answers != record.digest:
         raise KeyTaken(
-            f"charge {number} of the ledger {ledger.path}, with the key {record.key!r}, does "
-            "not belong to this series. Use another key for this series.",
+            f"charge {number} of the ledger {ledger.path} has the key {record.key!r}, but is not "
+            "for this series. Use another key.",
             number=number,
         )
     if stage.folder != encode_path(place) and not (place / SERIES_RECORD).is_file():
         raise KeyTaken(
             f"charge {number} of the ledger {ledger.path} is for a series in {stage.folder}. Name "
-            "that folder, or use another key for a new series.",
+            "that folder, or use another key.",
             number=number,
         )
 
@@ -278,14 +273,11 @@ def _prepare_folder(plan: Plan, place: Path, ledger: Ledger) -> None:
             (entry.id, entry.time) for entry in ledger.entries()
         }:
             raise LedgerError(
-                f"{place} holds a series with the charge {record.entry} of {record.time[:19]}, "
-                f"which the ledger {ledger.path} does not have. Restore the newest copy of the "
-                "ledger, or name a new folder for another series."
+                f"{place} holds a series whose charge {record.entry} is not in the ledger "
+                f"{ledger.path}. Restore the newest copy of the ledger, or name another folder."
             )
-    if not names <= {PLAN}:
-        raise InputError(f"{place} already holds files. Name a new or empty folder.")
-    if PLAN in names and Plan.load(place / PLAN).digest != plan.digest:
-        raise InputError(f"{place} already holds another plan. Name a new or empty folder.")
+    if not names <= {PLAN} or (names and Plan.load(place / PLAN).digest != plan.digest):
+        raise InputError(f"{place} already holds other files. Name a new or empty folder.")
     if PLAN not in names:
         plan.save(place / PLAN)
     # The hidden folder has a longer name. Find out before the charge whether it can be made.

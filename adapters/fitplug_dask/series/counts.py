@@ -30,7 +30,12 @@ from fitplug.releases import Limited
 from fitplug.sensitivity import AnswerPath
 from fitplug.workload import AddRemove, select_largest_sets
 from fitplug_dask.encryption import decrypt_long, encrypt_long
-from fitplug_opendp.count_checks import CountedRows, check_limit, list_outside_attributes
+from fitplug_opendp.count_checks import (
+    CountedRows,
+    check_attributes,
+    check_limit,
+    list_outside_attributes,
+)
 from fitplug_opendp.executor import ExactCounts
 
 _CELL_BYTES, _DISPLAY_BYTES = 8, 40
@@ -146,20 +151,15 @@ def take_period(plan: Plan, periods: str, index: int, tables: Tables) -> PeriodC
             its unit allows.
     """
     wanted = list_period_tables(plan, periods)
-    for name in {name for names in wanted for name in names}:
-        if name not in tables.domain or tables.domain[name] != plan.domain[name]:
-            raise TablesError(
-                f"the tables do not match the plan: attribute {name!r} is missing, or "
-                "its cells differ from the plan's. Count again with the plan."
-            )
+    check_attributes(plan, tables, {name for names in wanted for name in names})
     check_limit(plan, tables)
     counted = [set(names) for names in tables]
     if missing := [
         names for names in wanted if not any(set(names) <= others for others in counted)
     ]:
         raise TablesError(
-            f"the table {missing[0]} is missing. In a series, every table is also by {periods}. "
-            "Count again with (plan.domain, series.tables) in place of the plan."
+            f"the table {missing[0]} is missing. Count again with (plan.domain, series.tables) in "
+            "place of the plan."
         )
     return PeriodCounts(
         counts=_take_cells(plan, periods, index, tables),
@@ -277,8 +277,8 @@ class SealedCounts:
             )
         except (FileNotFoundError, ValueError):
             raise InputError(
-                f"{self.place}: the encrypted counts of period {index + 1} are missing or "
-                "damaged. Restore this folder; without these counts, no later period can be drawn."
+                f"{self.place}: the encrypted counts of period {index + 1} are missing or damaged. "
+                "Restore this folder."
             ) from None
 
     def seal(self, index: int, counts: PeriodCounts) -> str:

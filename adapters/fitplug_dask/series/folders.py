@@ -94,10 +94,7 @@ class SeriesRecord:
         """
         path = folder / SERIES_RECORD
         if not path.is_file():
-            raise InputError(
-                f"{folder} is not the folder of a series: {SERIES_RECORD} is missing. Create "
-                "the series first, or name the folder of an existing series."
-            )
+            raise InputError(f"{folder} is not the folder of a series. Create the series first.")
         try:
             said = json.loads(path.read_bytes())
             is_known = (said.pop("kind"), said.pop("format")) == (_KIND, _FORMAT)
@@ -198,10 +195,7 @@ class PeriodFolders:
             return None
         if not folder.join(ANSWER_PARTS).list_sizes().keys() >= {MANIFEST, name_part(0)}:
             # The folder was moved into place with its answers, so they have been removed.
-            raise InputError(
-                f"{folder}: a file in {ANSWER_PARTS} is missing. Restore the folder; "
-                "fitplug never draws the same noise again."
-            )
+            raise InputError(f"{folder}: a file in {ANSWER_PARTS} is missing. Restore the folder.")
         return read_period_answers(folder, self.plan, self.get_period(index))
 
     def publish(self, release: PartialRelease, staged: Staging, digest: str) -> None:

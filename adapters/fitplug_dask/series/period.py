@@ -122,7 +122,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         Raises:
             InputError: Their key is missing or damaged.
         """
-        secret = self.key.read("Without the key, no later period can be drawn.")
+        secret = self.key.read()
         nonce = derive_key(secret, "the seals of a series")
         return SealedCounts(self.folders.hidden, nonce, self.folders.record.digest)
 
@@ -190,9 +190,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
                 return current
             label = self.plan.domain[self.folders.record.periods].labels[self.index]
             raise FitplugError(
-                f"period {label!r} was drawn at {stage.time[:19]} into {stage.folder}, and its "
-                f"answers are not in {self.folders.folder}. Continue the series in the folder "
-                "where the period was drawn; fitplug never draws the same noise again."
+                f"period {label!r} was drawn into {stage.folder}. Continue the series in this "
+                "folder."
             )
         if staged is None or (stage is not None and stage.state == "drawn"):
             return replace(self, staged=staged)
@@ -210,11 +209,10 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         """
         try:
             self._read_sealed(self.index, answers)
-        except InputError as error:
+        except InputError:
             raise FitplugError(
-                f"{self} was released, but the ledger {self.series_charge.ledger.path} is an "
-                "older copy without its entry. Nothing was drawn or charged. Restore the newest "
-                f"copy: the folder alone cannot restore the entry ({error})"
+                f"{self} was released, but the ledger {self.series_charge.ledger.path} has no "
+                "entry for this period. Restore the newest copy of the ledger."
             ) from None
         draw = self._begin_draw()
         charges = ReleaseCharges(self.series_charge.ledger)
@@ -229,9 +227,8 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
             later = self.folders.find_later(self.index)
             if later is not None:
                 raise FitplugError(
-                    f"{later} belongs to a later period, so period {self.index + 1} has been "
-                    "drawn already. Restore the folder of this earlier period, or the newest copy "
-                    "of the ledger."
+                    f"{later} exists, but the folder of the earlier period {self.index + 1} is "
+                    "missing. Restore this folder."
                 )
 
     def _check_counts(self, counts: CountsSoFar) -> None:
@@ -303,7 +300,7 @@ class PeriodPublication(Publication[CountsSoFar, PeriodAnswers]):
         counts = self.sealed.read(index)
         if drawn.seal != self.sealed.seal(index, counts):
             raise InputError(
-                f"the answers of period {index + 1} were not drawn from the encrypted counts that "
-                "are stored for it. Restore the original files."
+                f"the answers of period {index + 1} do not match its encrypted counts. Restore the "
+                "original files."
             )
         return counts

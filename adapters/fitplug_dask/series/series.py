@@ -180,8 +180,8 @@ class Series:
         partial = self.read()
         if not partial.is_complete:
             raise InputError(
-                f"only {partial.drawn} of {partial.period_count} periods are drawn. Draw "
-                "the remaining periods; the complete release is made after the last one."
+                f"only {partial.drawn} of {partial.period_count} periods are drawn. Draw the "
+                "remaining periods."
             )
         fields = ("plan", "answers", "rho", "entry", "limited", "rows", "outside")
         return Release(**{name: getattr(partial, name) for name in fields})
@@ -217,12 +217,15 @@ class Series:
 
     def _check_open(self) -> SeriesCharge:
         """Return the charge, or raise InputError if no period can be drawn."""
-        if self.charge is None:
-            raise InputError(
-                "the series was opened for reading only. Open it with its ledger to draw."
-            )
-        if self.charge.read().stage.state == "published":
+        charge = self._get_charge()
+        if charge.read().stage.state == "published":
             raise InputError(f"the series in {self.folder} is closed. Create another series.")
+        return charge
+
+    def _get_charge(self) -> SeriesCharge:
+        """Return the charge; raise InputError if the series was opened without its ledger."""
+        if self.charge is None:
+            raise InputError("the series was opened for reading only. Open it with its ledger.")
         return self.charge
 
     def _read_answers(self) -> list[PeriodAnswers]:
@@ -288,13 +291,10 @@ class Series:
 
     def _end(self) -> None:
         """Enter in the ledger that the series is over, and remove all confidential data."""
-        if self.charge is None:
-            raise InputError(
-                "the series was opened for reading only. Open it with its ledger to close it."
-            )
-        stage = self.charge.read().stage
+        charge = self._get_charge()
+        stage = charge.read().stage
         if stage.state != "published":
-            ReleaseCharges(self.charge.ledger).record_publication(stage, encode_path(self.folder))
+            ReleaseCharges(charge.ledger).record_publication(stage, encode_path(self.folder))
         self._folders.remove_hidden()
         if self.key is not None:
             self.key.remove()

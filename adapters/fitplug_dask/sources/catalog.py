@@ -49,12 +49,6 @@ Paths: TypeAlias = str | Path | Sequence[str | Path]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
-_KINDS = (
-    "a path, a list of paths, a Delta or Iceberg table, a dask.dataframe, delayed frames, an "
-    "Arrow data set, table or reader, a pandas or Polars frame, a DuckDB relation, or an object "
-    "with __arrow_c_stream__"
-)
-
 _FIND_TABLES: dict[tuple[str, str], Callable[[Any, Options | None], list[SourceFile]]] = {
     ("fitplug", "DeltaTable"): find_delta_files,
     ("deltalake", "DeltaTable"): find_delta_files,
@@ -117,7 +111,10 @@ def find_files(source: Source) -> list[SourceFile]:
     advice = ""
     if isinstance(path, Mapping):
         advice = ". Count rows in memory with fitplug.Tables.from_records(domain, records, tables)."
-    raise DataError(f"the data must be {_KINDS}, not {_describe_type(path)}{advice}")
+    raise DataError(
+        "the data must be a path, a list of paths, a table or a data frame, not "
+        f"{_describe_type(path)}{advice}"
+    )
 
 
 def _list_classes(kind: type) -> Iterator[tuple[str, str]]:
@@ -209,8 +206,7 @@ def _check_each_once(files: Sequence[SourceFile]) -> None:
         for identity in _identify(file.location, resolve):
             if identity in seen:
                 raise DataError(
-                    f"{file.path} is the same file as {seen[identity].path}, by name or "
-                    "through a link, so its rows would count twice. Name every file once."
+                    f"{file.path} is the same file as {seen[identity].path}. Name every file once."
                 )
             seen[identity] = file
 
@@ -243,8 +239,7 @@ def _check_one_format(files: Sequence[SourceFile]) -> None:
         if file.format is not first.format:
             raise DataError(
                 f"the data mix {first.format.value} ({first.path}) and {file.format.value} "
-                f"({file.path}), which may hold the same rows twice. Name the files of one "
-                "format, for instance with a glob."
+                f"({file.path}). Name the files of one format."
             )
 
 

@@ -70,8 +70,8 @@ def find_delta_files(table: DeltaTable | Any, options: Options | None) -> list[S
     except Exception:  # the package's message may quote values
         pass
     raise DataError(
-        f"the log of the Delta table {shown} is damaged, or a deletion file is damaged or "
-        "missing. Check the table."
+        f"the log or a deletion file of the Delta table {shown} is damaged or missing. Check the "
+        "table."
     )
 
 
@@ -84,8 +84,8 @@ def _open(root: str, version: int | None, options: Options | None) -> Any:
         deltalake = None
     if deltalake is None:
         raise DataError(
-            f"the Delta table {shown} needs the package deltalake, which is not installed. "
-            'Install it with: pip install "fitplug[delta]"'
+            f"the Delta table {shown} needs the package deltalake. Install it with: pip install "
+            '"fitplug[delta]"'
         )
     storage = None
     if is_url(root):
@@ -172,7 +172,7 @@ def _read_files(root: str, opened: Any, options: Options | None) -> Iterator[Sou
         shown = redact_url(path) if is_url(path) else location.path
         yield SourceFile(shown, keys, location, Format.PARQUET, entry)
     if vectors:
-        raise ValueError("a deletion vector does not belong to a file of the table")
+        raise ValueError("a deletion vector is for a file that is not in the table")
 
 
 def _find_stored(described: Mapping[str, Any], mode: str) -> StoredColumn:

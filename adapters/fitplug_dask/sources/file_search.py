@@ -193,8 +193,8 @@ def list_stored_files(url: str, options: Options) -> list[Location]:
         fault = f"{displayed}: the file or folder does not exist. Check the URL."
     except UnansweredError:
         fault = (
-            f"{displayed}: the store did not answer or refused the request. Check the URL (its "
-            "host or bucket) and storage_options (such as the region), or try again later."
+            f"{displayed}: the store did not answer or refused the request. Check the URL and "
+            "storage_options."
         )
     except AccessError as error:
         fault = f"{displayed} {error}"

@@ -102,8 +102,8 @@ def _open(shown: str, path: str, snapshot_id: int | None, options: Options | Non
         return DataScan(table_metadata=metadata, io=files, snapshot_id=snapshot_id)
     except ImportError:
         fault = (
-            f"the Iceberg table {shown} needs the package pyiceberg, which is not installed. "
-            'Install it with: pip install "fitplug[iceberg]"'
+            f"the Iceberg table {shown} needs the package pyiceberg. Install it with: pip install "
+            '"fitplug[iceberg]"'
         )
     except Exception:  # the message of the package or of a store's client may hold credentials
         pass
@@ -125,8 +125,7 @@ def _find_metadata(given: str, options: Options | None) -> str:
     if not hint:
         raise DataError(
             f"the current version of the Iceberg table {redact_url(given)} is unknown. Name the "
-            "metadata file (*.metadata.json) of that version, or load the table from a catalog "
-            "with pyiceberg."
+            "metadata file (*.metadata.json) of this version."
         )
     name = hint if hint.endswith(".json") else f"{'v' * hint.isdecimal()}{hint}.metadata.json"
     return f"{folder}/{name}"
@@ -143,8 +142,8 @@ def _read_files(shown: str, scan: Any, options: Options | None) -> list[SourceFi
         )
     if scan.row_filter != AlwaysTrue() or scan.limit is not None:
         raise DataError(
-            f"the scan of the Iceberg table {shown} has a filter or a limit. Scan the whole "
-            "table, and use where= to count only some rows."
+            f"the scan of the Iceberg table {shown} has a filter or a limit. Scan the whole table, "
+            "and filter with where=."
         )
     tasks = list(scan.plan_files())
     for file in (one for task in tasks for one in (task.file, *task.delete_files)):
@@ -293,7 +292,7 @@ def read_positions(content: bytes, rows: int) -> dict[str, Positions]:
     with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
         table = parquet.read(["file_path", "pos"], use_threads=False)
     if len(table) != rows or table["file_path"].null_count or table["pos"].null_count:
-        raise ValueError("the rows of the deletion file differ from those that its table lists")
+        raise ValueError("the deletion file does not have the rows that its table records")
     grouped = table.group_by("file_path", use_threads=False).aggregate([("pos", "list")])
     lists = (each.values.to_numpy().astype(np.int64) for each in grouped["pos_list"])
     return dict(zip(grouped["file_path"].to_pylist(), lists, strict=True))

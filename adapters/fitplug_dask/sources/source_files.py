@@ -95,7 +95,7 @@ _NAME_IT = {
 
 def describe_lake(kind: str) -> str:
     """Explain why a lakehouse table is not read as a folder of files, with advice."""
-    return f"{kind}, whose files may also hold deleted or replaced rows. {_NAME_IT[kind]}"
+    return f"{kind}. {_NAME_IT[kind]}"
 
 
 def check_is_lake(path: str, kind: str) -> None:
@@ -107,8 +107,8 @@ def check_is_lake(path: str, kind: str) -> None:
     """
     if not is_url(path) and Path(path).is_file():
         raise DataError(
-            f"{path} is a file, but a table of this kind is a folder. Remove table = {kind!r} "
-            f"(in Python, {kind.title()}Table) to count the file itself."
+            f"{path} is a file, but {kind.title()} tables are folders. Remove table = {kind!r} (in "
+            f"Python, {kind.title()}Table)."
         )
 
 
@@ -180,10 +180,7 @@ def is_stray(path: str) -> bool:
 
 def describe_stray(path: str) -> str:
     """Return a message about a stray file, with advice."""
-    return (
-        f"{path} would be ignored, because its suffix is not one of {', '.join(SUFFIXES)}. "
-        "Rename it, move it away, or name the files with a glob."
-    )
+    return f"{path} must end in one of {', '.join(SUFFIXES)}. Rename the file, or move it away."
 
 
 def names_suffix(pattern: str, path: str) -> bool:

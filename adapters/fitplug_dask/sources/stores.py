@@ -87,10 +87,7 @@ class ChangedError(StoreError):
 class UnansweredError(StoreError):
     """Requests failed repeatedly, but may succeed later."""
 
-    fault = (
-        "cannot be read now: its store repeatedly failed to answer. The file itself may be fine. "
-        "Count again later."
-    )
+    fault = "cannot be read now: its store repeatedly failed to answer. Count again later."
 
 
 class ShortAnswerError(UnansweredError):
@@ -286,7 +283,7 @@ class FileSystemStore:
 
     def _describe(self, path: str, described: Mapping[str, Any]) -> State:
         if described["size"] is None:
-            raise StoreError("has an unknown size: its store does not report it. Use a local copy.")
+            raise StoreError("has an unknown size. Use a local copy.")
         fields = [
             f"{name}={described[name]}" for name in _STAMP_FIELDS if described.get(name) is not None
         ]

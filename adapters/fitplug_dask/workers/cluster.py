@@ -352,8 +352,8 @@ class ClusterRunner(Runner):
         # failed. A worker that joined later without fitplug fails when it reads a task.
         inspect_workers(self.client, self._packages)
         raise FitplugError(
-            f"the cluster could not finish counting ({failed}). Check that its workers run, "
-            'have free memory and the same version of "fitplug[dask]". Then run again.'
+            f"the cluster could not finish counting ({failed}). Check the memory of its workers "
+            "and their versions of fitplug, and run again."
         )
 
 

@@ -85,9 +85,8 @@ def describe_refusal(differences: dict[str, list[str]]) -> str:
     named = [f"{worker}: {'; '.join(said)}" for worker, said in sorted(differences.items())]
     count = "a worker" if len(named) == 1 else f"{len(named)} workers"
     return (
-        f"{count} cannot count, because the code there differs from this process's code. Install "
-        f'the same version of "fitplug[dask]" and its libraries there, and restart: '
-        f"{join_names(named, ' | ')}"
+        f"fitplug or its libraries on {count} differ from this process. Install the same "
+        f'"fitplug[dask]" there, and restart: {join_names(named, " | ")}'
     )
 
 
@@ -154,14 +153,13 @@ def inspect_workers(client: Any, packages: tuple[str, ...]) -> dict[str, WorkerS
             none_since = now
         if now - none_since > limit:
             raise FitplugError(
-                f"no worker joined the cluster within {limit:g} s. Start workers that connect to "
-                "this scheduler, or raise Dask's setting fitplug.timeout."
+                f"no worker joined the cluster within {limit:g} s. Start workers, or raise Dask's "
+                "setting fitplug.timeout."
             )
         if now > end:
             raise FitplugError(
-                f"within {_ROUNDS * limit:g} s, every worker that joined the cluster left it "
-                "before fitplug could inspect the worker. Keep at least one worker in the "
-                "cluster, for example with cluster.adapt(minimum=1)."
+                f"within {_ROUNDS * limit:g} s, every worker left the cluster. Keep at least "
+                "one worker, for example with cluster.adapt(minimum=1)."
             )
         time.sleep(_POLL_SECONDS)
     expected = describe_code(packages)

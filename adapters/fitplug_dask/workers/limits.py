@@ -47,8 +47,8 @@ def read_timeout() -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise InputError(
-            f"Dask's setting fitplug.timeout is {setting!r}, which is not a time above 0. Set "
-            'it to "60s", for example.'
+            'Dask\'s setting fitplug.timeout must be a time above 0, such as "60s", not '
+            f"{setting!r}"
         )
     return seconds
 
@@ -64,8 +64,8 @@ def read_rows_per_task() -> int | None:
         return None
     if isinstance(setting, bool) or not isinstance(setting, int) or setting < 1:
         raise InputError(
-            f"Dask's setting fitplug.rows-per-task is {setting!r}. Set it to a whole number of "
-            "rows, 1 or more."
+            "Dask's setting fitplug.rows-per-task must be a whole number of at least 1, not "
+            f"{setting!r}"
         )
     return setting
 
@@ -96,8 +96,8 @@ def ask(client: Any, request: Callable[[], Awaitable[T]], seconds: float | None 
     # A connection may time out earlier.
     within = f" within {limit:g} s" if time.monotonic() - began >= limit else ""
     raise FitplugError(
-        f"the cluster does not answer{within} ({failed}). Check that its scheduler runs and "
-        "that this client is connected to it. Then run again."
+        f"the cluster does not answer{within} ({failed}). Check that the scheduler runs, and "
+        "run again."
     )
 
 
@@ -188,6 +188,5 @@ def _await_end(client: Any, ends: queue.SimpleQueue[Any]) -> Any:
             idle_since = now
         elif now - idle_since > read_timeout():
             raise FitplugError(
-                f"for {read_timeout():g} s, the cluster had {why}, so counting could not "
-                f"finish. {remedy} and count again."
+                f"for {read_timeout():g} s, the cluster had {why}. {remedy} and count again."
             )

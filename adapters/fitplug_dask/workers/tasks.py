@@ -41,8 +41,8 @@ Sealed: TypeAlias = io.BytesIO
 _CONTEXT = b"fitplug result"
 
 _NO_ENCRYPTION = Fault(
-    "workers may write results to their disks, and these exact counts must be encrypted. "
-    'Install the encryption on all machines: pip install "fitplug[dask]"',
+    "the package cryptography is not installed. Install it on all machines: "
+    'pip install "fitplug[dask]"',
     of_data=False,
 )
 
