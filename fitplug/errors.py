@@ -59,7 +59,7 @@ class BudgetError(InputError):
 
 
 class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
-    """A charge would exceed the budget.
+    """A charge would exceed the budget. Nothing was charged.
 
     Attributes:
         requested: The charge, in rho of zCDP.
@@ -89,7 +89,7 @@ class LedgerError(FitplugError):
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """The key belongs to an earlier charge that this call cannot continue.
+    """The key belongs to an earlier charge that this call cannot continue. Nothing was charged.
 
     Attributes:
         number: The number that the ledger gave to the charge with this key.

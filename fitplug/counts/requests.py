@@ -68,8 +68,8 @@ def check_request(
     person = list_person_columns(source)
     if person and getattr(wanted, "coverage", None) is not None:
         raise BudgetError(
-            "person= cannot limit the rows outside the domain, which the plan's coverage counts. "
-            "Remove person=, or design the plan without coverage."
+            "person= cannot be combined with a plan with coverage. Design the plan without "
+            "coverage."
         )
     check_weight(source.weight, make_filters(source.where), attributes, person)
     limit = _find_limit(getattr(wanted, "unit", None), unit, source.person)
@@ -84,8 +84,8 @@ def check_person(person: Sequence[str], used: Container[str]) -> None:
     for name in person:
         if name in used:
             raise DomainError(
-                f"{name!r} identifies persons, so queries cannot use it as an attribute. Remove "
-                f"{name!r} from the queries, or name another column in the setting 'person'."
+                f"column {name!r} cannot be both a person column and an attribute. Remove the "
+                "attribute."
             )
 
 
@@ -105,9 +105,8 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
         # Replacing one row of a person may make the count keep another row, with other values of
         # these attributes, and a release has the numbers of kept rows per value without noise.
         raise BudgetError(
-            f"counting with person= does not fit the unit of privacy ({unit}), because which of a "
-            "person's rows are counted depends on all their values. Count without person=, or "
-            "design the plan for fp.ReplaceOne()."
+            f"person= cannot be combined with the unit of privacy ({unit}). Design the plan for "
+            "fp.ReplaceOne()."
         )
     return None if unit is None else get_limit(unit)
 
@@ -128,21 +127,18 @@ def _find_limit(
     """
     if planned is not None and unit not in (None, planned):
         raise BudgetError(
-            f"the plan has a different unit of privacy ({planned}). Remove unit=, so that the "
-            "plan's unit is used."
+            f"unit= differs from the plan's unit of privacy ({planned}). Remove unit=."
         )
     if person is None:
         if unit is not None:
             raise BudgetError(
-                "unit= limits the rows per person, so fitplug must know which rows belong to the "
-                'same person. Name the column of persons: fp.Source(..., person="...").'
+                'unit= needs person=. Name the column of persons: fp.Source(..., person="...").'
             )
         return None
     chosen = unit if planned is None else planned
     if chosen is None:
         raise BudgetError(
-            f"person = {person!r} identifies persons, but no setting limits the rows per person. "
-            "Give a unit of privacy, such as unit=fp.AddRemove(records=3)."
+            "person= needs a unit of privacy. Give one, such as unit=fp.AddRemove(records=3)."
         )
     return choose_limit(chosen)
 
@@ -161,16 +157,13 @@ def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute
     measures = [name for name, one in attributes.items() if is_measure(one)]
     if limit.distinct and measures:
         raise DomainError(
-            f"distinct=True cannot be combined with the measure {measures[0]}. Remove the setting "
-            "'distinct', or replace it with 'once_per'."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Use once_per= "
+            "instead."
         )
     if limit.once_per is not None and limit.once_per not in attributes:
         raise DomainError(
-            f"the unit of privacy is {limit}, but no table has the attribute {limit.once_per!r}. "
-            f"Add a query on {limit.once_per!r}, or use AddRemove(records={limit.records})."
+            f"no table has the attribute {limit.once_per!r} of once_per=. Add a query on "
+            f"{limit.once_per!r}."
         )
     if limit.once_per in measures:
-        raise DomainError(
-            f"once_per = {limit.once_per!r} is a measure. Name an attribute that divides rows "
-            "into cells."
-        )
+        raise DomainError(f"once_per = {limit.once_per!r} is a measure. Name another attribute.")

@@ -61,7 +61,7 @@ class TestLevels:
             self.TREE.with_level("new", {code: code[-1] for code in TRACTS})
         with pytest.raises(
             fp.DomainError,
-            match="12 of 12 leaves have no label on the level new, for example '0100110'",
+            match="leaf '0100110' has no label on the level new",
         ):
             self.TREE.with_level("new", {})
 

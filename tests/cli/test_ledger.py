@@ -192,9 +192,7 @@ class TestCharging:
             '"budget.db"', '"../budget.db"'))  # fmt: skip
         ran = fitplug("run", spec, "--key", "2024")
         assert ran.code == 4
-        assert (
-            "that charge is for another plan (if the spec is the same, use the plan file" in ran.err
-        )
+        assert "it is for another plan. Use that plan, or another key." in ran.err
         assert len(fp.Ledger(tmp_path / "budget.db").entries()) == 1
         assert not (tmp_path / "b" / "release").exists()
 

@@ -206,7 +206,7 @@ def test_labels_that_cannot_be_told_apart(tmp_path):
             "Keep one of these keys",
         ),
         ({"levels": BY_PREFIX, "leaves": "codes.txt", "column": "x"}, "'column' needs 'codebook'"),
-        ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing integers from 1"),
+        ({"levels": {"a": 2, "b": 2}, "codebook": "tracts.csv"}, "increasing positive integers"),
         ({"levels": {"total": 11}, "codebook": "tracts.csv"}, "name of a kind of query"),
         ({"levels": 3, "codebook": "tracts.csv"}, "levels must be a list of names"),
         ({"levels": ["NAME", "GEOID", "GEOID"], "codebook": "tracts.csv"}, "named twice"),

@@ -400,7 +400,7 @@ def test_damage_and_edits_are_refused(tmp_path, ledger, series):
     refuse(pay / "series.json", lambda path: path.unlink(), "not the folder of a series", reopen)
     refuse(pay / "plan.npz", other.save, "is not the plan of the series", reopen)
     refuse(pay / "plan.npz", lambda path: path.unlink(), "plan.npz is missing", reopen)
-    refuse(answers, flip, "damaged, was edited", reopen)
+    refuse(answers, flip, "is damaged or was edited", reopen)
     refuse(
         answers,
         lambda path: path.unlink(),
@@ -546,8 +546,8 @@ def test_draws_of_a_ledger(tmp_path, ledger):
     with pytest.raises(KeyTaken, match="for another release"):
         ReleaseCharges(ledger).begin(DrawRequest(charge, "a: 2", "period 2", "folder"))
     elsewhere = fp.Ledger(tmp_path / "other.db", rho=1.0)
-    with pytest.raises(LedgerError, match="does not have the charge number 1"):
+    with pytest.raises(LedgerError, match="has no charge with the number 1"):
         ReleaseCharges(elsewhere).begin(request)
-    with pytest.raises(LedgerError, match="does not have the charge number"):
+    with pytest.raises(LedgerError, match="has no charge with the number"):
         ReleaseCharges(ledger).begin(DrawRequest(first.entry, "b", "period 1", "folder"))
     assert ledger.spent == pytest.approx(0.6)

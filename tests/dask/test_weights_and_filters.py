@@ -465,7 +465,7 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         ({"weight": "level"}, DataError, "'level' has the type string, but weights are integers"),
         ({"weight": "flag"}, DataError, "'flag' has the type bool, but weights are integers"),
         ({"weight": "money"}, DataError, "has the type decimal128.*but weights are integers"),
-        ({"weight": "age"}, DomainError, "is also an attribute of the queries"),
+        ({"weight": "age"}, DomainError, "cannot be both the weight and an attribute"),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         (
             {"weight": "pop", "where": {"pop": 1}},

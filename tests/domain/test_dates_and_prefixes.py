@@ -268,8 +268,8 @@ class TestPrefixes:
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
-            ((["01"], 0), "a prefix needs a length of at least 1, not"),
-            ((["01"], True), "a prefix needs a length of at least 1, not"),
+            ((["01"], 0), "the prefix length must be an integer of at least 1, not"),
+            ((["01"], True), "the prefix length must be an integer of at least 1, not"),
             ((["01"], 3), "code '01' is shorter than the prefix length 3"),
             (([1], 1), "must be a string"),
             (("01", 1), "must be a list"),

@@ -395,7 +395,9 @@ class TestRefusals:
         "cost", [0, 0.0, -1.0, math.nan, math.inf, True, None, "1", 1j, 1e-101, 10**400]
     )
     def test_privacy_cost(self, mechanism, cost):
-        with pytest.raises(fp.BudgetError, match="privacy_cost = "):
+        with pytest.raises(
+            fp.BudgetError, match="privacy_cost must be a number from 1e-100 to 1e100"
+        ):
             ALL[mechanism](dense(prefix(3)), cost)
 
     @pytest.mark.parametrize("weights", ["inverse sqrt", "", None, 1])
@@ -404,7 +406,7 @@ class TestRefusals:
             lambda: baselines.matrix_mechanism(dense(prefix(3)), 1.0, weights=weights),
             lambda: baselines.total_error_optimum(dense(prefix(3)), weights),
         ):
-            with pytest.raises(fp.WorkloadError, match="weights = "):
+            with pytest.raises(fp.WorkloadError, match="unknown weights "):
                 call()
 
     def test_sizes(self):

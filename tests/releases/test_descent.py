@@ -133,11 +133,11 @@ class TestBlocks:
     @pytest.mark.parametrize(
         ("totals", "says"),
         [
-            ({"n": -1}, "no nonnegative histogram"),
+            ({"n": -1}, "no nonnegative counts"),
             ({"n": float("nan")}, "not a finite number"),
-            ({"n": 5, "cells[a = 1]": 6}, "no nonnegative histogram"),
-            ({"cells[a = 1]": 6, "cells[a = 2]": -1}, "no nonnegative histogram"),
-            ({"cells[a = 1]": 6, "cells[b = 2]": 3}, "regions that overlap without one region"),
+            ({"n": 5, "cells[a = 1]": 6}, "no nonnegative counts"),
+            ({"cells[a = 1]": 6, "cells[a = 2]": -1}, "no nonnegative counts"),
+            ({"cells[a = 1]": 6, "cells[b = 2]": 3}, "partly overlapping regions"),
             ({"cells[a <= 1]": 6}, "cannot match the total"),
             ({"n": 5, "ab": 6}, "'ab' has 35 answers. Give an array of shape"),
         ],

@@ -130,8 +130,8 @@ class TestNonnegative:
             ({"total": "many"}, "'many' is not a finite number"),
             ({"total": float("nan")}, "not a finite number"),
             ({"total": True}, "not a finite number"),
-            ({"total": -1}, "no nonnegative histogram"),
-            ({"total": 5, "pyramid[sex = 1]": 6}, "no nonnegative histogram"),
+            ({"total": -1}, "no nonnegative counts"),
+            ({"total": 5, "pyramid[sex = 1]": 6}, "no nonnegative counts"),
         ],
     )
     def test_bad_totals(self, totals, says):

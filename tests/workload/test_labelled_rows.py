@@ -171,13 +171,13 @@ def test_labels_in_tables_and_expressions(release):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("coast", "Select some of them by label, for example COUNTY = coast"),
+        ("coast", "Select rows by label, for example COUNTY = coast"),
         ("coast[COUNTY = 0]", "COUNTY has no row '0'"),
         ("coast[COUNTY = cost]", "Did you mean 'coast'"),
         ("coast[COUNTY != coast]", "select rows of a matrix by COUNTY = label"),
         (
             "overlap[COUNTY in [west, end]]",
-            "rows overlap, so their sum would count some people",
+            "these rows overlap. To add the rows anyway",
         ),
     ],
 )

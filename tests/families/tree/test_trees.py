@@ -167,7 +167,7 @@ class TestShape:
         assert sizes(["b", "identity"], most=2) == [1, 9, 81]
         assert sizes(["a", "identity"], top="d") == [81]
         assert find_tree_shape(geo, ["a", "c"]).deepest == 1
-        with pytest.raises(DomainError, match="there is no level 'e'"):
+        with pytest.raises(DomainError, match="unknown level 'e'"):
             find_tree_shape(geo, ["e"])
         with pytest.raises(DomainError, match="finer than all levels"):
             find_tree_shape(geo, ["b"], top="c")
