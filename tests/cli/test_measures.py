@@ -250,7 +250,7 @@ class TestReport:
 
 REFUSED = [
     ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure. Use 'sum'"),
-    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave INCOME out to count all rows"),
+    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "is a measure. Use 'sum' or 'total'."),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
     ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
@@ -285,7 +285,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     spec = SPEC.replace("[domain]", more).replace('INCOME = "sum"', 'INCOME = "sum"\nTAX = "sum"')
     ran = fitplug("design", make(tmp_path, spec))
     assert ran.code == 2
-    assert "TAX, INCOME have the product 200,000,000" in ran.err
+    assert "TAX, INCOME divide each row into 200,000,000 shares" in ran.err
 
 
 def test_truncation_of_sums_is_not_estimated(tmp_path):

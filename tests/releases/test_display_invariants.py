@@ -182,7 +182,7 @@ class TestWithoutACommonTable:
         )
         assert whole.success
         assert shown.estimates["bc"][0].sum() == shown.estimates["bd"][0].sum() == 7
-        with pytest.raises(fp.WorkloadError, match="not made from one histogram"):
+        with pytest.raises(fp.WorkloadError, match="these tables have no histogram"):
             shown.histogram  # noqa: B018
 
     def test_of_a_circle_each_agrees_with_the_one_it_began_from(self, monkeypatch):
