@@ -89,7 +89,7 @@ class LedgerError(FitplugError):
 
 
 class KeyTaken(LedgerError):  # noqa: N818 - as the name of a refusal
-    """The key belongs to an earlier charge that this call cannot continue. Nothing was charged.
+    """The key belongs to an earlier charge that this call cannot continue.
 
     Attributes:
         number: The number that the ledger gave to the charge with this key.

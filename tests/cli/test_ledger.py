@@ -76,7 +76,7 @@ class TestInit:
             (["--rho", "much"], "'--rho'"),
             (["--rho", "1", "--epsilon", "1"], "not both"),
             (["--epsilon", "1"], "delta"),
-            (["--epsilon", "1", "--delta", "2"], "delta = 2.0"),
+            (["--epsilon", "1", "--delta", "2"], "delta must be above 0 and below 1, not 2.0"),
         ],
     )
     def test_wrong_budgets(self, path, options, says):
@@ -257,7 +257,7 @@ class TestCharging:
         [
             ("epsilon = 1.0", "epsilon and delta"),
             ("rho = 1.0\nepsilon = 1.0\ndelta = 0.1", "rho alone"),
-            ("epsilon = 1e-30\ndelta = 0.1", "epsilon = 1e-30"),
+            ("epsilon = 1e-30\ndelta = 0.1", "epsilon must be a number from 1e-20"),
         ],
     )
     def test_half_a_budget(self, tmp_path, wrong, says):

@@ -48,7 +48,7 @@ def test_the_repr_is_short_and_has_no_secrets() -> None:
         (
             {"weight": "n", "person": "id"},
             InputError,
-            "stands for several people",
+            "weight= and person= cannot be combined",
         ),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         (

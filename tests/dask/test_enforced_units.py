@@ -407,7 +407,7 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
         with pytest.raises(TablesError, match="Count again without person="):
             fp.release(plan, first)
     assert moved
-    with pytest.raises(BudgetError, match="Count without person="):
+    with pytest.raises(BudgetError, match="person= cannot be combined with the unit"):
         fpd.count(fp.Source(before, person="id"), plan)
     assert fp.release(plan, fpd.count(before, plan)).public_totals is not None
 

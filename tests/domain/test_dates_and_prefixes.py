@@ -197,10 +197,10 @@ class TestDates:
                 (datetime.datetime(2020, 1, 1), "2020-12-31"),
                 r"datetime\.datetime\(2020, 1, 1, 0, 0\) is not a date",
             ),
-            (("2020-01-01", "2020-12-31", "weeks"), "by = 'weeks': unknown period. Did you mean"),
+            (("2020-01-01", "2020-12-31", "weeks"), "unknown period by = 'weeks'. Did you mean"),
             (
                 ("2020-01-01", "2020-12-31", "day", None, "mdy"),
-                "date_format = 'mdy' must be 'm/d/y'",
+                "date_format must be 'm/d/y' .*, not 'mdy'",
             ),
             (("2020-W54", "2020-W60", "week"), "or a week such as '2020-W53'"),
             (("2021-W53", "2021-W53", "week"), "'2021-W53' is not a date"),

@@ -208,7 +208,7 @@ def test_bad_hierarchies_say_what_and_why(levels, leaves, says):
         ({"levels": ["s"], "leafs": [["a"]]}, "unknown key 'leafs'. Did you mean 'leaves'"),
         ({"level": ["s"]}, "unknown key 'level'. Did you mean 'levels'"),
         ({"levels": ["s"], "leaves": [["a", "b"]]}, "'geo': leaf"),
-        (7, "levels = "),
+        (7, "7 must be a list of categories, or a table"),
     ],
 )
 def test_bad_specs_say_what_and_why(written, says):

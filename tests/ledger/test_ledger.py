@@ -500,7 +500,7 @@ def test_an_empty_file_is_not_taken_for_a_new_budget(path: Path) -> None:
 def test_another_schema_version(path: Path) -> None:
     Ledger(path, 1.0)
     edit(path, "PRAGMA user_version = 5")
-    refused(path, 1.0, "schema version", "Use the version of fitplug that wrote it")
+    refused(path, 1.0, "another version of fitplug", "Use that version")
 
 
 def edit(path: Path, statement: str) -> None:
@@ -694,7 +694,7 @@ def test_locks_that_other_machines_do_not_see_are_refused(
     if kind == "ext4" or option == "hard":
         assert Ledger(path, 1.0).spent == 0
     else:
-        refused(path, 1.0, option, "use a local disk")
+        refused(path, 1.0, option, "Use a local disk")
         assert not path.exists()
 
 

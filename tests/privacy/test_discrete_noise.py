@@ -200,7 +200,8 @@ def test_three_answers_against_exact_sums():
     ],
 )
 def test_no_noise(sigma, answers):
-    with pytest.raises(InputError, match="noise_std"):
+    wrong = "answers" if sigma == 2.0 else "noise_std"
+    with pytest.raises(InputError, match=f"{wrong} must be"):
         DiscreteNoise(sigma, answers)
 
 

@@ -81,13 +81,13 @@ def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"again": True}, "setting again is only for a release into a folder. Name a folder"),
-        ({"replace": True}, "setting replace is only for a release into a folder"),
-        ({"key_file": "a.key"}, "setting key_file is only for a release into a folder"),
-        ({"client": object()}, "setting client is only for a release into a folder"),
+        ({"again": True}, "again= needs folder=. Name a folder"),
+        ({"replace": True}, "replace= needs folder="),
+        ({"key_file": "a.key"}, "key_file= needs folder="),
+        ({"client": object()}, "client= needs folder="),
         (
             {"folder_options": {"key": "CANARY"}},
-            "setting folder_options is only for a release into a folder",
+            "folder_options= needs folder=",
         ),
         ({"folder": "out", "folder_options": {"key": "CANARY"}}, "Give the URL of a store"),
     ],
