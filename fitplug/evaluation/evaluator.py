@@ -178,13 +178,16 @@ def _locate_query(workload: Workload, row: int) -> tuple[str, tuple[int, ...]]:
     return group.name, tuple(int(i) for i in np.unravel_index(within, group.shape))
 
 
+def _make_unit_error(unit: Unit) -> WorkloadError:
+    return WorkloadError(
+        f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or ReplaceOne(...)."
+    )
+
+
 def check_unit_of_evaluation(unit: Unit) -> None:
     """Raise WorkloadError for units whose cost is not simply that of columns or pairs of them."""
     if isinstance(unit, AddRemove) and not allows_any_rows(unit):
-        raise WorkloadError(
-            f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
-            "ReplaceOne(...)."
-        )
+        raise _make_unit_error(unit)
 
 
 def find_public_regions(workload: Workload, unit: Unit) -> IndexArray | None:
@@ -239,10 +242,7 @@ def find_costliest_neighbours(
         return unit.records * math.sqrt(squares[cell]), (cell,)
     regions = find_public_regions(workload, unit)
     if regions is None:
-        raise WorkloadError(
-            f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
-            "ReplaceOne(...)."
-        )
+        raise _make_unit_error(unit)
     most, pair = 0.0, (0, 0)
     for region in range(int(regions.max()) + 1):
         cells = np.flatnonzero(regions == region)
