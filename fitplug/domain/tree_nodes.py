@@ -193,9 +193,9 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
 
 def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IndexArray:
     """Find the first leaf of each node from the nodes' numbers of leaves."""
-    counts = packed.get("leaves")
-    are_counts = isinstance(counts, list) and set(map(type, counts)) == {int} and min(counts) > 0
-    if not are_counts or len(counts) != nodes or sum(counts) != leaves:
+    given = packed.get("leaves")
+    counts = given if isinstance(given, list) and set(map(type, given)) == {int} else [0]
+    if min(counts) < 1 or len(counts) != nodes or sum(counts) != leaves:
         raise DomainError(
             "in 'nodes', 'leaves' must list the number of leaves of each node of the level"
         )
