@@ -273,7 +273,7 @@ TARGETS = [
         for value, shown in [
             ("0", "below 1, not 0"), ("1", "below 1, not 1"), ("90", "below 1, not 90"),
             ("-0.9", "below 1, not -0.9"), ("nan", "below 1, not nan"), ("[0.9]", "confidence"),
-            ("true", "below 1, not True"), ('"0.9"', "below 1, not '0.9'"),
+            ("true", "below 1, not True"), ('"0.9"', "confidence = '0.9'"),
             ("1e-18", "below 1, not 1e-18"),
         ]
     ),

@@ -250,7 +250,7 @@ class TestReport:
 
 REFUSED = [
     ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure. Use 'sum'"),
-    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "is a measure. Use 'sum' or 'total'."),
+    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "Use 'sum' or 'count' or 'total'."),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
     ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
@@ -263,7 +263,7 @@ REFUSED = [
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),
     ('"none"', '"0"', "other = '0' is also a listed value"),
     (', other = "none"', "", "Use 'sum' or 'total'"),
-    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
+    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "'within' names the measure 'INCOME'"),
     ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
     ("{ records = 1 }", "{ records = 2, distinct = true }", "combined with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
