@@ -15,14 +15,13 @@ matrix A, whose columns are a_i, measures A x + z, where the entries of z have t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fitplug.domain import get_codec, suggest_fewer_cells
+from fitplug.domain import get_codec
 from fitplug.errors import BudgetError, DesignError, WorkloadError, suggest_nearest
 from fitplug.families import MAX_ENTRIES
 from fitplug.numeric import FloatArray, guard_linear_algebra, to_positions
@@ -296,7 +295,7 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
     """Find and certify the strategy of least weighted total variance at privacy cost 1."""
     if weights not in _POWERS:
         raise WorkloadError(
-            f"weights = {weights!r} is unknown. {suggest_nearest(str(weights), _POWERS)}"
+            f"unknown weights {weights!r}. {suggest_nearest(str(weights), _POWERS)}"
         )
     W = _build_dense_matrix(workload)
     with guard_linear_algebra():
@@ -311,23 +310,15 @@ def _minimise_total_error(workload: Workload, weights: str) -> TotalErrorOptimum
             optimum = None
     if optimum is None or not optimum.gap <= _TOLERANCE:
         raise DesignError(
-            "the least total error could not be proven to within a relative gap of "
-            f"{_TOLERANCE:g}. Use targets and coefficients of more similar size, or split the "
-            "workload."
+            "the least total error could not be computed to a relative precision of "
+            f"{_TOLERANCE:g}. Use targets of more similar size."
         )
     return optimum
 
 
 def _build_dense_matrix(workload: Workload) -> FloatArray:
     """Build W (m, d), or raise WorkloadError if it is too large or zero."""
-    entries = workload.query_count * workload.cell_count
-    if entries > MAX_ENTRIES:
-        raise WorkloadError(
-            f"the workload has {workload.query_count} queries over {workload.cell_count} cells of "
-            f"{', '.join(workload.attributes)}; a dense baseline is limited to {MAX_ENTRIES} "
-            "entries. Use fewer attributes per table, or "
-            f"{suggest_fewer_cells(workload.domain, workload.attributes)}."
-        )
+    _check_size("coefficients (queries x cells)", workload.query_count * workload.cell_count)
     W = workload.matrix()
     check_coefficients([W])
     return W
@@ -336,12 +327,10 @@ def _build_dense_matrix(workload: Workload) -> FloatArray:
 def _square_cost(privacy_cost: float) -> float:
     """Square the privacy cost, or raise BudgetError if it is out of range."""
     real = isinstance(privacy_cost, Real) and not isinstance(privacy_cost, bool)
-    if not real or not 0 < privacy_cost < math.inf:
+    if not real or not 1e-100 <= privacy_cost <= 1e100:  # so that its square is a normal float
         raise BudgetError(
-            f"privacy_cost = {privacy_cost!r} must be a finite number greater than zero"
+            f"privacy_cost must be a number from 1e-100 to 1e100, not {privacy_cost!r}"
         )
-    if not 1e-100 <= privacy_cost <= 1e100:  # so that its square is a normal float
-        raise BudgetError(f"privacy_cost = {privacy_cost!r} must be between 1e-100 and 1e100")
     return float(privacy_cost) ** 2
 
 
@@ -349,6 +338,6 @@ def _check_size(what: str, size: int) -> None:
     """Raise WorkloadError if the workload has more of something than a baseline takes."""
     if size > MAX_ENTRIES:
         raise WorkloadError(
-            f"the workload has {size} {what}; a baseline is limited to {MAX_ENTRIES}. Use fewer "
-            "attributes per table, or attributes with fewer cells."
+            f"the workload has {size} {what}; the limit is {MAX_ENTRIES}. Use fewer attributes "
+            "per table."
         )

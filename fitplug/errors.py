@@ -59,7 +59,7 @@ class BudgetError(InputError):
 
 
 class OverBudget(FitplugError):  # noqa: N818 - not an error of the caller: a refusal
-    """A charge would exceed the budget.
+    """A charge would exceed the budget. Nothing was charged.
 
     Attributes:
         requested: The charge, in rho of zCDP.

@@ -123,8 +123,7 @@ def preview(source: Source | Any, plan: Wanted, *, client: Any = None) -> Previe
     source = read_source(source)
     if is_in_database(source):
         raise InputError(
-            "these rows are in a database, so there are no files to preview. Count them with "
-            "fitplug.count."
+            "fitplug.preview cannot read a database. Count the rows with fitplug.count."
         )
     said: Preview = call_adapter("preview", source, plan, client=client)
     return said

@@ -29,7 +29,7 @@ def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
     advice = f'Install it with: pip install "fitplug[{_EXTRAS[name]}]"'
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
-        raise ImportError(f"no installed adapter provides fitplug.{name}. {advice}")
+        raise ImportError(f"fitplug.{name} is not installed. {advice}")
     try:
         return found.load()(*arguments, **options)
     except ModuleNotFoundError as error:

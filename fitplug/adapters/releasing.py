@@ -135,10 +135,7 @@ def release(
     }
     for name, given in for_folder.items():
         if folder is None and given:
-            raise InputError(
-                f"the setting {name} is only for a release into a folder. Name a folder with "
-                f"folder=..., or remove {name}."
-            )
+            raise InputError(f"{name}= needs folder=. Name a folder, or remove {name}=.")
     charge = {
         "ledger": ledger,
         "key": key,
@@ -154,16 +151,17 @@ def release(
     in_store = folder is not None and is_url(folder)
     if folder_options and not in_store:
         raise InputError(
-            "folder_options are only for releases into an object store. Give the URL of a store "
-            "as folder=..., or remove folder_options."
+            "folder_options= needs a URL as folder=. Give the URL of a store, or remove "
+            "folder_options=."
         )
     source = data if isinstance(data, Tables) else read_source(data)
     if isinstance(source, Source) and is_in_database(source):
-        for name, given in {"client": client, "key_file": key_file, "a URL": in_store}.items():
+        wrong = {"client=": client, "key_file=": key_file, "a URL as folder=": in_store}
+        for name, given in wrong.items():
             if given:
                 raise InputError(
-                    f"{name} cannot be used for rows in a database. Remove {name}, or release the "
-                    "tables that fitplug.count returns."
+                    f"{name} cannot be combined with rows in a database. Release the result of "
+                    "fitplug.count instead."
                 )
         name = "release_from_database"
     elif is_counted and client is None and key_file is None and not in_store:

@@ -15,20 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.numeric import UNIT_ROUNDOFF, BoolArray, FloatArray, gamma
 
 
-def scale_weights(name: str, weights: FloatArray, size: int) -> FloatArray:
+def scale_weights(weights: FloatArray, size: int) -> FloatArray:
     """Divide dual weights by the largest. The bound is homogeneous, and then no sum can overflow.
 
     Raises:
         ValueError: If they are not `size` numbers >= 0, finite and not all zero.
     """
-    check_weights(name, weights, size)
+    check_weights(weights, size)
     return weights / weights.max()
 
 
-def check_weights(name: str, weights: FloatArray, size: int) -> None:
+def check_weights(weights: FloatArray, size: int) -> None:
     """Check dual weights.
 
     Raises:
@@ -36,13 +37,9 @@ def check_weights(name: str, weights: FloatArray, size: int) -> None:
     """
     fits = isinstance(weights, np.ndarray) and weights.dtype == np.float64
     fits = fits and weights.shape == (size,)
-    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError(
-            f"weights {name} in the proof of the lower bound must be {size} finite numbers of at "
-            "least 0"
-        )
-    if not weights.any():
-        raise ValueError(f"weights {name} in the proof of the lower bound are all zero")
+    fits = fits and bool(np.isfinite(weights).all()) and not (weights < 0).any()
+    if not fits or not weights.any():
+        raise ValueError(BAD_PROOF)
 
 
 def divide_by_mass(norm: float, p: FloatArray, q: FloatArray) -> float:
@@ -95,7 +92,7 @@ def certify_dense_bound(W: FloatArray, targets: FloatArray, p: FloatArray, q: Fl
     Raises:
         ValueError: If p or q is of another size, negative, not finite or sums to zero.
     """
-    p, q = scale_weights("p", p, W.shape[1]), scale_weights("q", q, W.shape[0])
+    p, q = scale_weights(p, W.shape[1]), scale_weights(q, W.shape[0])
     return divide_by_mass(sum_nuclear_norms([(W, q / targets, p)]), p, q)
 
 

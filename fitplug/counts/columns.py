@@ -25,6 +25,9 @@ _FRAMES: tuple[tuple[str, str, Callable[[Any], Iterable[Any]]], ...] = (
 )
 """The library and class of each kind of frame, and a function that lists its column names."""
 
+ONE_PER_ROW = "must be a list or an array with one value per row"
+"""Words of the error for a column or weights of another type or shape."""
+
 
 def read_column_names(columns: Any) -> tuple[str, ...]:
     """List the names of the columns of a mapping, a pandas or Polars frame or an Arrow table.
@@ -37,7 +40,7 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
             names types only.
     """
     if hasattr(columns, "collect_schema") and not hasattr(columns, "height"):
-        raise DataError("a LazyFrame has no rows yet. Pass the result of its collect().")
+        raise DataError("a LazyFrame has no rows yet. Call collect() first.")
     named: Iterable[Any] | None = columns if isinstance(columns, Mapping) else None
     for library, name, list_columns in _FRAMES:
         frame = getattr(sys.modules.get(library), name, None)
@@ -45,16 +48,13 @@ def read_column_names(columns: Any) -> tuple[str, ...]:
             named = list_columns(columns)
     if named is None:
         raise DataError(
-            "the rows must be a mapping of attribute names to arrays of values, a pandas or Polars "
-            f"DataFrame, or an Arrow table, not {type(columns).__name__}"
+            "the rows must be a mapping of arrays, a pandas or Polars DataFrame, or an Arrow "
+            f"table, not {type(columns).__name__}"
         )
     names = tuple(named)
     for name in names:
         if not isinstance(name, str):
-            raise DataError(
-                f"the column names of this {type(columns).__name__} have the type "
-                f"{type(name).__name__}. Use strings as column names, as in the domain."
-            )
+            raise DataError(f"column names must be strings, not {type(name).__name__}")
     return names
 
 
@@ -144,10 +144,7 @@ def count_values(named: str, column: Any) -> int:
     except TypeError:
         fits = False
     if not fits:
-        raise DataError(
-            f"{named} has the type {type(column).__name__}. Give a list or an array with one value "
-            "per row."
-        )
+        raise DataError(f"{named} {ONE_PER_ROW}")
     return count
 
 
@@ -199,14 +196,10 @@ def read_values(column: Any) -> npt.ArrayLike:
         return np.asarray(column)
     # The type is refused, rather than the first value, because no error may reveal a value.
     if _ZONED.fullmatch(str(kind)):
-        raise DataError(
-            "the column has times with a time zone, and the date of such a time depends on the "
-            "zone. Convert the column to dates."
-        )
+        raise DataError("the column has times with a time zone. Convert the column to dates.")
     if _DURATIONS.fullmatch(str(kind)):
         raise DataError(
-            f"the column has the type {kind}, which no attribute can read. Convert the column to "
-            "a supported type, such as strings, numbers or dates."
+            f"the type {kind} is not supported. Convert the column to strings, numbers or dates."
         )
     if isinstance(column, (list, tuple)):
         return _read_list(column)

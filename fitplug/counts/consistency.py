@@ -45,21 +45,15 @@ def check_counts(domain: Domain, names: AttributeSet, array: AnyArray) -> Counts
     """
     shape = get_shape(domain, names)
     if array.shape != shape:
-        raise TablesError(
-            f"table {names} has shape {array.shape}, but its attributes have {shape} cells. Count "
-            "again."
-        )
-    if array.dtype.kind not in "iu":
-        raise TablesError(f"table {names} has the type {array.dtype}. Counts must be integers.")
-    if array.size and int(array.min()) < 0:
-        raise TablesError(f"table {names} has a negative count. Counts must be at least 0.")
+        raise TablesError(f"table {names} must have the shape {shape}, not {array.shape}")
+    if array.dtype.kind not in "iu" or (array.size and int(array.min()) < 0):
+        raise TablesError(f"the counts of table {names} must be integers of at least 0")
     # Summed in floating point, which cannot wrap and is exact enough for this bound.
     total, shares = float(array.sum(dtype=np.float64)), count_shares(domain, names)
-    if total > (MAX_RECORDS if shares == 1 else MAX_SHARES):
-        counted = "2**53 rows" if shares == 1 else "2**58 shares of rows"
+    most = MAX_RECORDS if shares == 1 else MAX_SHARES
+    if total > most:
         raise TablesError(
-            f"table {names} counts more than {counted}, so 64-bit integers would overflow. Count "
-            "fewer rows."
+            f"table {names} counts more than {most // shares:,} rows. Count fewer rows."
         )
     return array.astype(np.int64, copy=False)
 
@@ -78,9 +72,8 @@ def check_shares(domain: Domain, names: AttributeSet, records: int) -> None:
     shares = count_shares(domain, names)
     if shares > 1 and records * shares > MAX_SHARES:
         raise TablesError(
-            f"table {names} would count more than 2**58 shares of rows, because its measures "
-            f"divide each row into {shares} shares. Give the measures larger units, or use fewer "
-            "measures in one table."
+            f"the measures of table {names} allow at most {MAX_SHARES // shares:,} rows. Give the "
+            "measures larger units."
         )
 
 
@@ -96,10 +89,7 @@ def sum_out(domain: Domain, axes: AttributeSet, counts: Counts, names: Attribute
     if shares == 1:
         return sums
     if (sums % shares).any():
-        raise TablesError(
-            f"the counts of table {axes} do not add up to whole rows (each row is {shares} "
-            "shares). Count again."
-        )
+        raise TablesError(f"the counts of table {axes} do not add up to whole rows. Count again.")
     return np.asarray(sums // shares)
 
 

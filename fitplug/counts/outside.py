@@ -34,15 +34,9 @@ class OutsideCounts:
     def __post_init__(self) -> None:
         counts, most = self.by_attribute, self.in_no_table
         fits = len(counts) == len(self.names) and all(type(n) is int for n in (*counts, most))
-        if not fits or min((most, *counts)) < 0:
-            raise TablesError(
-                "the numbers of rows left out of the tables must be integers of at least 0, one "
-                "per attribute. Count again."
-            )
-        if not max(counts, default=0) <= most <= sum(counts):
-            raise TablesError(
-                "the numbers of rows left out of the tables contradict each other. Count again."
-            )
+        fits = fits and min((most, *counts)) >= 0
+        if not fits or not max(counts, default=0) <= most <= sum(counts):
+            raise TablesError("the numbers of rows outside the tables are invalid. Count again.")
 
     def __repr__(self) -> str:
         return f"OutsideCounts({', '.join(map(repr, self.names))}; counts confidential)"

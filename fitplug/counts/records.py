@@ -19,7 +19,13 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fitplug.counts.columns import count_values, read_column_names, read_values, suggest_column
+from fitplug.counts.columns import (
+    ONE_PER_ROW,
+    count_values,
+    read_column_names,
+    read_values,
+    suggest_column,
+)
 from fitplug.domain import (
     OUTSIDE,
     TYPE_NAMES,
@@ -157,7 +163,7 @@ def make_filters(where: Where | None) -> Filters:
         return {}
     if not isinstance(where, Mapping) or not all(isinstance(n, str) and n for n in where):
         raise DomainError(
-            'where must map column names to values, for example {"STATE": ["01", "02"]}'
+            "the filter 'where' must map column names to values, such as {'STATE': ['01', '02']}"
         )
     return {name: _make_filter(name, where[name]) for name in sorted(where)}
 
@@ -167,14 +173,13 @@ def _make_filter(name: str, given: Any) -> Categories | ChosenDays:
     values = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if not values:
         raise DomainError(
-            f"the filter 'where' lists no value of {name!r}, so no row would be counted. List at "
-            "least one value."
+            f"the filter 'where' lists no value of {name!r}. List at least one value."
         )
     types = {type(value) for value in values}
     if len(types) > 1 or not types <= set(_VALUE_TYPES):
         raise DomainError(
-            f"the values of {name!r} in the filter 'where' must have one type, not {listed!r}. "
-            "Use only strings, only integers, only booleans or only dates."
+            f"in the filter 'where', the values of {name!r} must be all strings, all integers, all "
+            "booleans or all dates"
         )
     try:
         if types == {datetime.date}:
@@ -202,23 +207,18 @@ def check_weight(
     if weight is None:
         return
     if not isinstance(weight, str) or not weight:
-        raise DomainError(f"weight = {weight!r} must be the name of a column")
+        raise DomainError(f"weight must be the name of a column, not {weight!r}")
     if weight in used:
         raise DomainError(
-            f"weight = {weight!r} is also an attribute of the queries. Remove this attribute from "
-            "the queries, or name another column as the weight."
+            f"column {weight!r} cannot be both the weight and an attribute. Remove the attribute."
         )
     if weight in filters:
         raise DomainError(
-            f"the filter 'where' cannot use {weight!r}, the weight column: adding or removing one "
-            "person could change whether the whole row counts. Remove this column from 'where'."
+            f"the filter 'where' cannot use the weight column {weight!r}. Remove this column from "
+            "'where'."
         )
     if person:
-        named = person[0] if len(person) == 1 else [*person]
-        raise InputError(
-            f"weight = {weight!r} and person = {named!r} cannot be combined, because a row with a "
-            "weight stands for several people. Remove one of the two settings."
-        )
+        raise InputError("weight= and person= cannot be combined. Remove one of them.")
 
 
 _COUNTS = "each row counts "
@@ -297,8 +297,8 @@ def select_rows(columns: Any, filters: Filters, rows: int) -> BoolArray:
             codes = None
         if codes is None or codes.shape != (rows,):
             raise DataError(
-                f"column {name!r} does not hold {TYPE_NAMES[codec.value_type]}, the type of its "
-                "values in the filter 'where'. Convert the column, or change 'where'."
+                f"column {name!r} does not hold {TYPE_NAMES[codec.value_type]}, as the filter "
+                "'where' expects. Use values of the column's type in 'where'."
             )
         inside &= codes != OUTSIDE
     return inside
@@ -384,7 +384,7 @@ def _read_weights(given: Any, name: str | None) -> IntArray:
     except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
         counts = np.zeros((0, 0), dtype=np.int64)
     if counts.ndim != 1:
-        raise DataError(f"{named} must be a list or an array of integers, one per row")
+        raise DataError(f"{named} {ONE_PER_ROW}")
     return counts
 
 
@@ -399,7 +399,7 @@ def _encode_column(domain: Domain, name: str, column: Any, count: int) -> Codes:
     except (TypeError, ValueError, ArithmeticError):  # whose messages may quote values
         codes = np.zeros((0, 0), dtype=np.int64)
     if codes.shape != (count,):
-        raise DataError(f"column {name!r} must be a list or an array with one value per row")
+        raise DataError(f"column {name!r} {ONE_PER_ROW}")
     return codes
 
 

@@ -81,8 +81,8 @@ def check_person(person: Sequence[str], used: Container[str]) -> None:
     for name in person:
         if name in used:
             raise DomainError(
-                f"{name!r} identifies persons, so queries cannot use it as an attribute. Remove "
-                f"{name!r} from the queries, or name another column in the setting 'person'."
+                f"column {name!r} cannot be both a person column and an attribute. Remove the "
+                "attribute."
             )
 
 
@@ -102,9 +102,8 @@ def choose_limit(unit: Unit | None) -> AddRemove | None:
         # Replacing one row of a person may make the count keep another row, with other values of
         # these attributes, and a release has the numbers of kept rows per value without noise.
         raise BudgetError(
-            f"counting with person= does not fit the unit of privacy ({unit}), because which of a "
-            "person's rows are counted depends on all their values. Count without person=, or "
-            "design the plan for fp.ReplaceOne()."
+            f"person= cannot be combined with the unit of privacy ({unit}). Design the plan for "
+            "fp.ReplaceOne()."
         )
     return None if unit is None else get_limit(unit)
 
@@ -125,21 +124,18 @@ def _find_limit(
     """
     if planned is not None and unit not in (None, planned):
         raise BudgetError(
-            f"the plan has a different unit of privacy ({planned}). Remove unit=, so that the "
-            "plan's unit is used."
+            f"unit= differs from the plan's unit of privacy ({planned}). Remove unit=."
         )
     if person is None:
         if unit is not None:
             raise BudgetError(
-                "unit= limits the rows per person, so fitplug must know which rows belong to the "
-                'same person. Name the column of persons: fp.Source(..., person="...").'
+                'unit= needs person=. Name the column of persons: fp.Source(..., person="...").'
             )
         return None
     chosen = unit if planned is None else planned
     if chosen is None:
         raise BudgetError(
-            f"person = {person!r} identifies persons, but no setting limits the rows per person. "
-            "Give a unit of privacy, such as unit=fp.AddRemove(records=3)."
+            "person= needs a unit of privacy. Give one, such as unit=fp.AddRemove(records=3)."
         )
     return choose_limit(chosen)
 
@@ -158,16 +154,13 @@ def _check_limit_attributes(limit: AddRemove, attributes: Mapping[str, Attribute
     measures = [name for name, one in attributes.items() if is_measure(one)]
     if limit.distinct and measures:
         raise DomainError(
-            f"distinct=True cannot be combined with the measure {measures[0]}. Remove the setting "
-            "'distinct', or replace it with 'once_per'."
+            f"distinct=True cannot be combined with the measure {measures[0]}. Use once_per= "
+            "instead."
         )
     if limit.once_per is not None and limit.once_per not in attributes:
         raise DomainError(
-            f"the unit of privacy is {limit}, but no table has the attribute {limit.once_per!r}. "
-            f"Add a query on {limit.once_per!r}, or use AddRemove(records={limit.records})."
+            f"no table has the attribute {limit.once_per!r} of once_per=. Add a query on "
+            f"{limit.once_per!r}."
         )
     if limit.once_per in measures:
-        raise DomainError(
-            f"once_per = {limit.once_per!r} is a measure. Name an attribute that divides rows "
-            "into cells."
-        )
+        raise DomainError(f"once_per = {limit.once_per!r} is a measure. Name another attribute.")

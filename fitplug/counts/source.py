@@ -157,15 +157,9 @@ class Source:
     storage_options: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.path, Source):
+        if isinstance(self.path, (Source, Tables)):
             raise InputError(
-                "the path is already an fp.Source. Use this Source as it is, or change it with "
-                "dataclasses.replace."
-            )
-        if isinstance(self.path, Tables):
-            raise InputError(
-                "the path is an fp.Tables object, whose rows are already counted. Name the files "
-                "of rows instead."
+                f"the path of an fp.Source must name rows, not an fp.{type(self.path).__name__}"
             )
         object.__setattr__(self, "person", _read_person(self.person))
         if self.zone is not None and not _is_zone(self.zone):
@@ -182,13 +176,12 @@ class Source:
         for name, column in (self.columns or {}).items():
             if not isinstance(column, str) or not column:
                 raise DomainError(
-                    f"the setting 'columns' must map the attribute {name!r} to the name of a "
-                    f"column, not to {column!r}"
+                    f"the setting 'columns' must map {name!r} to a column name, not to {column!r}"
                 )
             if column in list_person_columns(self):
                 raise DomainError(
-                    f"columns reads {name!r} from {column!r}, which identifies persons. Name "
-                    "another column."
+                    f"column {column!r} identifies persons, so it cannot be the attribute "
+                    f"{name!r}. Name another column in 'columns'."
                 )
         columns = (self.columns or {}).values()
         check_weight(self.weight, filters, columns, list_person_columns(self))
@@ -241,10 +234,7 @@ def _read_person(person: Any) -> str | tuple[str, ...] | None:
     if not isinstance(columns, (list, tuple)) or not columns:
         columns = ("",)
     if not all(isinstance(name, str) and name for name in columns):
-        raise DomainError(
-            f"person = {person!r} must be the name of a column, or a list of names, such as "
-            '["household", "line"]'
-        )
+        raise DomainError(f"person must be a column name or a list of column names, not {person!r}")
     if len(set(columns)) < len(columns):
         raise DomainError(f"person = {person!r} names a column twice. Name each column once.")
     return columns[0] if len(columns) == 1 else tuple(columns)

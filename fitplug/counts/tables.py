@@ -81,16 +81,12 @@ class Tables(Mapping[AttributeSet, Counts]):
         nonce: bytes | None = None,
     ) -> None:
         if unit is not None and not isinstance(unit, AddRemove):
-            raise TablesError(
-                f"unit = {unit!r} must be the unit that the count enforced per person, such as "
-                "fp.AddRemove(records=3), or None"
-            )
+            raise TablesError(f"unit must be an fp.AddRemove or None, not {unit!r}")
         if unit is not None and unit.once_per is not None:
             domain.ordered((unit.once_per,))
         if nonce is not None and (type(nonce) is not bytes or len(nonce) != NONCE_BYTES):
             raise TablesError(
-                f"nonce must be the nonce of tables that were counted earlier ({NONCE_BYTES} "
-                "bytes). Leave it out for new tables."
+                f"nonce must have {NONCE_BYTES} bytes. Leave nonce out for new tables."
             )
         self.domain = domain
         self.unit = unit
@@ -251,8 +247,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         # Checked before integers are added up, in floating point, which cannot wrap.
         if row_weights is not None and row_weights.sum(dtype=np.float64) > MAX_RECORDS:
             raise TablesError(
-                "the weights of the rows add up to more than 2**53, so 64-bit integers would "
-                "overflow. Count fewer rows."
+                "the weights of the rows add up to more than 2**53. Count fewer rows."
             )
         row_codes = {name: codes[name][inside] for name in used}
         n = int(inside.sum())
@@ -297,11 +292,7 @@ class Tables(Mapping[AttributeSet, Counts]):
         names = tuple(names)
         table = self._find_table(names)
         if table is None:
-            raise TablesError(
-                f"the plan needs the table {names}, but the counts have only "
-                + ", ".join(map(str, self._counts))
-                + ". Count again with the plan."
-            )
+            raise TablesError(f"the counts have no table with {names}. Count again with the plan.")
         left = [name for name in table if name in names]
         marginal = sum_out(self.domain, table, self._counts[table], names)
         return marginal.transpose([left.index(n) for n in names])

@@ -71,9 +71,7 @@ class Attribute(ABC):
         if self.other is None:
             return
         if type(self.other) is not str:
-            raise DomainError(
-                f"other = {self.other!r} must be a string: the name of the extra cell"
-            )
+            raise DomainError(f"other must be a string, not {self.other!r}")
         if self._codec.names_value(self.other):
             raise DomainError(f"other = {self.other!r} is also a listed value. Use another name.")
 
@@ -399,7 +397,7 @@ CODECS: dict[type[Attribute], type[Codec]] = {}
 
 def make_level_error(level: str, levels: Sequence[str]) -> DomainError:
     """Make the error for a level that a tree does not have."""
-    return DomainError(f"there is no level {level!r}. {suggest_nearest(level, levels)}")
+    return DomainError(f"unknown level {level!r}. {suggest_nearest(level, levels)}")
 
 
 def suggest_name(value: Any, names: Sequence[str]) -> str:

@@ -256,10 +256,7 @@ def _check_values(values: Sequence[Category]) -> None:
         if value in seen:
             raise DomainError(f"category {value!r} is listed twice. List each value once.")
         if type(value) is int and abs(value) >= 2**62:
-            raise DomainError(
-                f"category {value!r} does not fit into 64 bits. Use integers whose absolute value "
-                "is below 2**62."
-            )
+            raise DomainError(f"category {value!r} must be between -2**62 and 2**62")
         seen.add(value)
 
 
@@ -286,7 +283,7 @@ class CodePrefix(Categories):
 
     def __init__(self, codes: Sequence[str], length: int, other: str | None = None) -> None:
         if type(length) is not int or length < 1:
-            raise DomainError(f"a prefix needs a length of at least 1, not {length!r}")
+            raise DomainError(f"the prefix length must be an integer of at least 1, not {length!r}")
         if isinstance(codes, str) or not isinstance(codes, Sequence):
             raise DomainError(f"codes must be a list of strings, not {codes!r}")
         for code in codes:
@@ -295,7 +292,7 @@ class CodePrefix(Categories):
             if len(code) < length:
                 raise DomainError(
                     f"code {code!r} is shorter than the prefix length {length}. Use a smaller "
-                    "length, or remove the code."
+                    "length."
                 )
         object.__setattr__(self, "length", length)
         super().__init__(list(dict.fromkeys(code[:length] for code in codes)), other)

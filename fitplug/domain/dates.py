@@ -106,10 +106,10 @@ class Dates(Attribute):
     ) -> None:
         if date_format not in (None, *FORMATS):
             raise DomainError(
-                f"date_format = {date_format!r} must be {' or '.join(map(repr, FORMATS))}"
+                f"date_format must be {' or '.join(map(repr, FORMATS))}, not {date_format!r}"
             )
         if by not in _PERIODS:
-            raise DomainError(f"by = {by!r}: unknown period. {suggest_nearest(str(by), _PERIODS)}")
+            raise DomainError(f"unknown period by = {by!r}. {suggest_nearest(str(by), _PERIODS)}")
         ends = (_read_date(first, by), _read_date(last, by, at_end=True))
         if ends[1] < ends[0]:
             raise DomainError(

@@ -60,7 +60,8 @@ class Domain:
     ) -> None:
         if not isinstance(attributes, Mapping):
             raise DomainError(
-                f"a domain needs a mapping of names to attributes, not {type(attributes).__name__}"
+                "the attributes of a domain must be a mapping of names, not "
+                f"{type(attributes).__name__}"
             )
         if not attributes:
             raise DomainError("the domain is empty. Name at least one attribute.")
@@ -97,15 +98,12 @@ class Domain:
             unknown -= self._list_labelled_values(name, kind)
         if unknown:
             raise DomainError(
-                f"attribute {name!r}: {min(map(repr, unknown))} has a label, but it is not one of "
-                "the attribute's values. Remove the label."
+                f"attribute {name!r}: the labels name an unknown value {min(map(repr, unknown))}. "
+                "Remove this label."
             )
         for label in self.value_labels[name].values():
             if not isinstance(label, str) or not label.strip():
-                raise DomainError(
-                    f"attribute {name!r}: each label must be a string with at least one visible "
-                    "character"
-                )
+                raise DomainError(f"attribute {name!r}: each label must be a string and not blank")
 
     def _list_labelled_values(self, name: str, kind: str) -> set[str]:
         attribute = get_codec(self[name])
@@ -290,10 +288,8 @@ def make_attribute(given: Any) -> Attribute:
     if isinstance(given, list):
         return Categories(given)
     if not isinstance(given, Mapping):
-        forms = [*dict.fromkeys(codec.spec_form.example for codec in CODECS.values())]
         raise DomainError(
-            f"{given!r} is not an attribute. Write a list of categories, {', '.join(forms[:-1])} "
-            f"or {forms[-1]}"
+            f"{given!r} must be a list of categories, or a table such as {{ integers = [0, 99] }}"
         )
     codec = _find_codec(given)
     if codec is None:

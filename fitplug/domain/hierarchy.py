@@ -248,8 +248,7 @@ class Hierarchy(Categories):
         missing = [leaf for leaf in self.values if leaf not in region_of]
         if missing:
             raise DomainError(
-                f"{len(missing)} of {self._value_count} leaves have no label on the level "
-                f"{level}, for example {missing[0]!r}. Give each leaf a label."
+                f"leaf {missing[0]!r} has no label on the level {level}. Give each leaf a label."
             )
         regions = read_columns({level: [region_of[leaf] for leaf in self.values]})[0]
         # Leaves in the same node, or the same region, have equal numbers.
@@ -264,9 +263,7 @@ class Hierarchy(Categories):
                 labels = [*columns[:place], regions, *columns[place:]]
                 return Hierarchy.from_columns(dict(zip(levels, labels, strict=True)), self.other)
         raise DomainError(
-            f"the nodes of the level {level!r} do not nest with the levels "
-            f"{', '.join(self.levels)}. On every level, each node of {level!r} must either "
-            "consist of whole nodes or lie within one node."
+            f"the level {level!r} does not nest with the levels {', '.join(self.levels)}"
         )
 
     def _number_nodes(self, place: int) -> IntArray:
@@ -395,7 +392,7 @@ class HierarchyCodec(CategoriesCodec, kind=Hierarchy):
 def _check_codes(codes: LabelArray) -> None:
     """Raise DomainError for a code that two leaves have."""
     if (twice := _find_repeated(codes)) is not None:
-        raise DomainError(f"leaf {twice!r} is listed twice. The code of each leaf must be unique.")
+        raise DomainError(f"leaf {twice!r} is listed twice. List each leaf once.")
 
 
 def _count_pairs(numbers: IntArray, others: IntArray) -> int:

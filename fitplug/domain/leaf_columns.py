@@ -18,6 +18,8 @@ from fitplug.errors import DomainError
 _KINDS_OF_QUERIES = ("identity", "prefix", "all_ranges", "total", "ranges", "matrix")
 """Kinds of queries that a level must not be named after."""
 
+_NO_LEAVES = "the hierarchy has no leaves. Give at least one."
+
 
 def read_level_names(levels: Any) -> tuple[str, ...]:
     """Read the names of levels, or raise DomainError.
@@ -26,10 +28,7 @@ def read_level_names(levels: Any) -> tuple[str, ...]:
         levels: The user's levels: names, or a mapping from names.
     """
     if isinstance(levels, str) or not isinstance(levels, (Sequence, Mapping)):
-        raise DomainError(
-            "levels must be a list of names, coarsest first, or a mapping of names to prefix "
-            f"lengths, not {levels!r}"
-        )
+        raise DomainError(f"levels must be a list or a mapping of names, not {levels!r}")
     if not levels:
         raise DomainError("a hierarchy needs at least one level")
     names = tuple(levels)
@@ -37,10 +36,7 @@ def read_level_names(levels: Any) -> tuple[str, ...]:
         if not isinstance(name, str) or not name.strip():
             raise DomainError(f"level {name!r} must be a non-empty string")
         if name in _KINDS_OF_QUERIES:
-            raise DomainError(
-                f"a level cannot be named {name!r}, because this is the name of a kind of query. "
-                "Rename the level."
-            )
+            raise DomainError(f"the level name {name!r} is reserved. Rename the level.")
         if name in names[:i]:
             raise DomainError(f"level {name!r} is named twice. Give each level a different name.")
     return names
@@ -70,7 +66,7 @@ def read_leaves(names: tuple[str, ...], levels: Any, leaves: Any) -> list[LabelA
     if isinstance(leaves, str) or not isinstance(leaves, Sequence):
         raise DomainError(f"leaves must be a list, not {type(leaves).__name__}")
     if not leaves:
-        raise DomainError("the hierarchy has no leaves. Give at least one.")
+        raise DomainError(_NO_LEAVES)
     if isinstance(levels, Mapping):
         return _split_codes(levels, leaves)
     return _read_columns(names, _split_paths(names, leaves))
@@ -87,8 +83,8 @@ def name_columns(columns: Any) -> dict[Any, Any]:
     names = getattr(columns, "column_names", getattr(columns, "columns", None))
     if names is None or not hasattr(columns, "__getitem__"):
         raise DomainError(
-            "columns must be a table, or a mapping of level names (coarsest first) to the labels "
-            f"of all leaves, not {type(columns).__name__}"
+            "columns must be a table or a mapping of level names to labels, not "
+            f"{type(columns).__name__}"
         )
     return {name: columns[name] for name in names}
 
@@ -113,11 +109,11 @@ def read_columns(columns: Mapping[str, Any]) -> list[LabelArray]:
     lengths = set(map(len, read))
     if len(lengths) > 1:
         raise DomainError(
-            f"the columns of the levels have different lengths, {sorted(lengths)}. Give one label "
-            "per leaf."
+            f"the levels have different numbers of labels, {sorted(lengths)}. Give one label per "
+            "leaf."
         )
     if lengths == {0}:
-        raise DomainError("the hierarchy has no leaves. Give at least one.")
+        raise DomainError(_NO_LEAVES)
     return _read_columns(tuple(columns), read)
 
 
@@ -139,14 +135,9 @@ def _split_paths(levels: tuple[str, ...], leaves: Sequence[Any]) -> list[list[An
     kinds = set(map(type, leaves))
     if not kinds <= {list, tuple} or set(map(len, leaves)) != {len(levels)}:
         for leaf in leaves:
-            if not isinstance(leaf, (list, tuple)):
+            if not isinstance(leaf, (list, tuple)) or len(leaf) != len(levels):
                 raise DomainError(
-                    f"leaf {leaf!r} must be a list of labels, one per level: {levels}"
-                )
-            if len(leaf) != len(levels):
-                raise DomainError(
-                    f"leaf {list(leaf)} has {len(leaf)} label(s) for {len(levels)} level(s). Give "
-                    "one per level; repeat a label to skip a level."
+                    f"leaf {leaf!r} must be a list with one label per level: {', '.join(levels)}"
                 )
     return [[leaf[place] for leaf in leaves] for place in range(len(levels))]
 
@@ -182,8 +173,7 @@ def _make_array(level: str, labels: list[Any]) -> LabelArray:
     if kinds == {int} and max(map(abs, labels)) >= 2**62:
         large = next(label for label in labels if abs(label) >= 2**62)
         raise DomainError(
-            f"label {large!r} does not fit into 64 bits. Use integers whose absolute value is "
-            "below 2**62, or strings."
+            f"label {large!r} must be between -2**62 and 2**62. Use strings for larger numbers."
         )
     return make_label_array(labels)
 
@@ -194,15 +184,16 @@ def _split_codes(levels: Mapping[str, Any], codes: Sequence[Any] | Texts) -> lis
     for length, before in zip(lengths, [0, *lengths], strict=False):
         if type(length) is not int or length <= before:
             raise DomainError(
-                f"the prefix lengths {lengths} of the levels must be increasing integers from 1"
+                "the prefix lengths of the levels must be increasing positive integers, not "
+                f"{lengths}"
             )
     texts = codes if isinstance(codes, Texts) else _read_codes(codes)
     counts = texts.count_characters()
     wrong = np.flatnonzero(counts != lengths[-1])
     if len(wrong):
         raise DomainError(
-            f"leaf {texts[int(wrong[0])]!r} has {counts[wrong[0]]} characters, but the codes of "
-            f"level {list(levels)[-1]!r} have {lengths[-1]}"
+            f"leaf {texts[int(wrong[0])]!r} must have {lengths[-1]} characters, not "
+            f"{counts[wrong[0]]}"
         )
     return [*(texts.cut_prefixes(length) for length in lengths[:-1]), texts]
 
@@ -212,7 +203,5 @@ def _read_codes(codes: Sequence[Any]) -> Texts:
     if set(map(type, codes)) != {str}:
         for code in codes:
             if not isinstance(code, str):
-                raise DomainError(
-                    f"leaf {code!r} must be a string, because the levels are prefix lengths"
-                )
+                raise DomainError(f"leaf {code!r} must be a string to have prefixes")
     return Texts.from_list(codes)

@@ -81,7 +81,7 @@ class Measure(Attribute):
     ) -> None:
         ends = _read_bounds(low, high)
         if type(unit) not in (int, float) or not 0 < unit < MOST_NUMBER:
-            raise DomainError(f"unit = {unit!r} must be a positive number below 2**53")
+            raise DomainError(f"unit must be a positive number below 2**53, not {unit!r}")
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         object.__setattr__(self, "unit", unit)
@@ -95,8 +95,8 @@ class Measure(Attribute):
         shares = (last - first) / _read_exactly(unit)
         if shares.denominator != 1 or shares > MOST_SHARES:
             raise DomainError(
-                f"the distance between the bounds {low} and {high} must be a whole number of "
-                f"units (unit {unit}), at most {MOST_SHARES:,} units. Change a bound or the unit."
+                f"the bounds {low} and {high} must be a multiple of the unit {unit} apart, at most "
+                f"{MOST_SHARES:,} units"
             )
 
     @property
@@ -295,8 +295,7 @@ def _read_bounds(low: Any, high: Any) -> tuple[Any, Any]:
     for end in (low, high):
         if type(end) not in (int, float) or not math.isfinite(end) or abs(end) >= MOST_NUMBER:
             raise DomainError(
-                f"the measure's bound {end!r} must be a finite number whose absolute value is "
-                "below 2**53"
+                f"the measure's bound {end!r} must be a number between -2**53 and 2**53"
             )
     return low, high
 

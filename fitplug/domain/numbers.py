@@ -46,8 +46,8 @@ class Integers(Attribute):
         for end in (self.low, self.high):
             if type(end) is not int or abs(end) >= 2**62:
                 raise DomainError(
-                    "the ends of an integer range must be integers whose absolute value is below "
-                    f"2**62, not {end!r}"
+                    "the ends of an integer range must be integers between -2**62 and 2**62, not "
+                    f"{end!r}"
                 )
         if self.high < self.low:
             raise DomainError(
@@ -181,9 +181,7 @@ class Bins(Attribute):
             raise DomainError(f"bins must be a list of edges, not {edges!r}")
         for edge in edges:
             if type(edge) not in (int, float) or not math.isfinite(edge) or abs(edge) >= 2**53:
-                raise DomainError(
-                    f"bin edge {edge!r} must be a finite number whose absolute value is below 2**53"
-                )
+                raise DomainError(f"bin edge {edge!r} must be a number between -2**53 and 2**53")
         if len(edges) < 2:
             raise DomainError("bins need at least two edges")
         for low, high in itertools.pairwise(edges):

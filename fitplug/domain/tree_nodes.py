@@ -174,7 +174,7 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
         DomainError: If it does not describe these levels, or they do not nest.
     """
     if not isinstance(packed, list) or len(packed) != levels:
-        raise DomainError(f"nodes must be a list of {levels} tables, one per level")
+        raise DomainError(f"'nodes' must be a list of {levels} tables, one per level")
     labels = [_unpack_labels(description) for description in packed]
     leaves = len(labels[-1])
     runs: list[LevelNodes] = []
@@ -185,9 +185,7 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
             first = _find_first(description, len(level_labels), leaves)
         at = np.searchsorted(first, begins)
         if (at == len(first)).any() or (first[at] != begins).any():
-            raise DomainError(
-                "in the key 'nodes', each node must lie within one node of the level above"
-            )
+            raise DomainError("in 'nodes', each node must lie within one node of the level above")
         runs.append(LevelNodes(first, level_labels))
         begins = first
     return runs
@@ -195,16 +193,11 @@ def unpack_tree(packed: Any, levels: int) -> list[LevelNodes]:
 
 def _find_first(packed: dict[str, Any], nodes: int, leaves: int) -> IndexArray:
     """Find the first leaf of each node from the nodes' numbers of leaves."""
-    counts = packed.get("leaves")
-    if not isinstance(counts, list) or set(map(type, counts)) != {int} or min(counts) < 1:
+    given = packed.get("leaves")
+    counts = given if isinstance(given, list) and set(map(type, given)) == {int} else [0]
+    if min(counts) < 1 or len(counts) != nodes or sum(counts) != leaves:
         raise DomainError(
-            "in the key 'nodes', 'leaves' must be a list with the number of leaves of each node, "
-            "at least 1"
-        )
-    if len(counts) != nodes or sum(counts) != leaves:
-        raise DomainError(
-            "in the key 'nodes', the nodes of each level must together have all leaves, each of "
-            "them once"
+            "in 'nodes', 'leaves' must list the number of leaves of each node of the level"
         )
     return np.cumsum([0, *counts[:-1]], dtype=np.intp)
 
@@ -223,7 +216,4 @@ def _unpack_labels(packed: Any) -> LabelArray:
         integers = isinstance(lengths, list) and set(map(type, lengths)) == {int}
         if integers and min(lengths) >= 0 and sum(lengths) == len(labels):
             return Texts.from_list([labels]).split(np.array(lengths, dtype=np.int64))
-    raise DomainError(
-        "in the key 'nodes', 'labels' must be a list, or one text together with 'lengths', the "
-        "lengths of its labels"
-    )
+    raise DomainError("in 'nodes', 'labels' must be a list, or one text with 'lengths'")

@@ -98,20 +98,17 @@ class Strategy:
         k = len(covariance)
         if covariance.shape != (k, k):
             raise WorkloadError(
-                f"the covariance has shape {covariance.shape}. Give a square matrix."
+                f"the covariance must be a square matrix, not of shape {covariance.shape}"
             )
         B = np.eye(k) if basis is None else read_matrix("basis", basis)
         if len(B) != k:
-            raise WorkloadError(
-                f"the matrix 'basis' has {len(B)} rows, but the noise has {k} answers. Give one "
-                "row per answer."
-            )
+            raise WorkloadError(f"'basis' must have one row per answer ({k}), not {len(B)}")
         stds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         if (stds == 0).any():
             at = int(np.argmin(stds))
             raise WorkloadError(
-                f"the covariance has variance {covariance[at, at]:g} at row {at}. Give each answer "
-                "a positive variance; an answer without noise has an infinite privacy cost."
+                f"the variance at row {at} of the covariance must be positive, not "
+                f"{covariance[at, at]:g}"
             )
         correlations = covariance / np.multiply.outer(stds, stds)
         if not np.allclose(correlations, correlations.T, rtol=0.0, atol=_ASYMMETRY):

@@ -89,10 +89,7 @@ def evaluate(
     ratios = variances / (plan.scale * workload.targets())
     tightest = int(ratios.argmax())
     if not sensitivity or not ratios[tightest]:
-        raise WorkloadError(
-            "public totals answer all queries, so every strategy has cost zero. Add queries that "
-            "public totals do not answer, or use AddRemove as the unit."
-        )
+        raise WorkloadError("public totals answer all queries. Add a query that needs noise.")
     return Evaluation(
         strategy=strategy,
         plan=plan,
@@ -134,9 +131,8 @@ def compute_unit_variances(A: FloatArray, workload: Workload, unit: Unit) -> Flo
         first = int(unanswered.argmax())
         name, at = _locate_query(workload, first)
         raise WorkloadError(
-            f"the strategy cannot answer {int(unanswered.sum()):,} of {len(W):,} queries, for "
-            f"example query {list(at)} of group {name!r}, which is not a linear combination of "
-            "the strategy's rows. Add rows to the strategy."
+            f"the strategy cannot answer query {list(at)} of group {name!r}. Add rows to the "
+            "strategy."
         )
     return np.asarray(np.square(coordinates / singular[known]).sum(axis=1))
 
@@ -146,14 +142,15 @@ def _check_sizes(workload: Workload, strategy: Strategy) -> None:
     rows, cells = strategy.matrix.shape
     if cells != workload.cell_count:
         raise WorkloadError(
-            f"the strategy has {cells:,} columns, but the workload has {workload.cell_count:,} "
-            f"cells of {' x '.join(workload.attributes) or 'the total'}. Give one column per cell."
+            "the strategy must have one column per cell of "
+            f"{' x '.join(workload.attributes) or 'the total'} ({workload.cell_count:,}), not "
+            f"{cells:,}"
         )
     largest = max(rows, workload.query_count) * cells
     if largest > MAX_ENTRIES:
         raise WorkloadError(
             f"the matrices have up to {largest:,} coefficients; the limit is {MAX_ENTRIES:,}. Use "
-            "fewer cells, fewer queries, or a strategy with fewer rows."
+            "fewer cells or queries."
         )
 
 
@@ -181,13 +178,16 @@ def _locate_query(workload: Workload, row: int) -> tuple[str, tuple[int, ...]]:
     return group.name, tuple(int(i) for i in np.unravel_index(within, group.shape))
 
 
+def _make_unit_error(unit: Unit) -> WorkloadError:
+    return WorkloadError(
+        f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or ReplaceOne(...)."
+    )
+
+
 def check_unit_of_evaluation(unit: Unit) -> None:
     """Raise WorkloadError for units whose cost is not simply that of columns or pairs of them."""
     if isinstance(unit, AddRemove) and not allows_any_rows(unit):
-        raise WorkloadError(
-            f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
-            "ReplaceOne(...)."
-        )
+        raise _make_unit_error(unit)
 
 
 def find_public_regions(workload: Workload, unit: Unit) -> IndexArray | None:
@@ -242,10 +242,7 @@ def find_costliest_neighbours(
         return unit.records * math.sqrt(squares[cell]), (cell,)
     regions = find_public_regions(workload, unit)
     if regions is None:
-        raise WorkloadError(
-            f"strategies cannot be evaluated for {unit}. Use AddRemove(records=...) or "
-            "ReplaceOne(...)."
-        )
+        raise _make_unit_error(unit)
     most, pair = 0.0, (0, 0)
     for region in range(int(regions.max()) + 1):
         cells = np.flatnonzero(regions == region)

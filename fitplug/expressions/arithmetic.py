@@ -120,10 +120,7 @@ def add(left: Value, right: Value, token: Token) -> Value:
         return left + right
     for value, other in ((left, right), (right, left)):
         if isinstance(value, dict) and isinstance(other, float):
-            raise WorkloadError(
-                f"cannot add a number to counts at character {token.column}. A number can only "
-                "multiply or divide counts."
-            )
+            raise WorkloadError(f"cannot add a number to counts at character {token.column}")
         if isinstance(value, dict) and isinstance(other, Quotient):
             raise WorkloadError(
                 f"cannot add a ratio to counts at character {token.column}. Estimate the ratio "
@@ -173,10 +170,7 @@ def divide(left: Value, right: Value, token: Token) -> Value:
             raise WorkloadError(f"division by zero at character {token.column}")
         return scale(left, check_finite(1 / right, token))
     if isinstance(left, float) and isinstance(right, dict):
-        raise WorkloadError(
-            f"cannot divide a number by counts at character {token.column}. Only counts can be "
-            "divided by counts."
-        )
+        raise WorkloadError(f"cannot divide a number by counts at character {token.column}")
     if isinstance(left, dict) and isinstance(right, dict):
         return Quotient(left, right)
     below = _make_formula(right)

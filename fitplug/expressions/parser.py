@@ -92,9 +92,7 @@ class Expressions:
                 value = _Parser(self._workload, select, text).parse()
                 if isinstance(value, float):
                     hint = suggest_nearest("", self._workload.names)
-                    raise WorkloadError(
-                        f"the expression is a number and names no query group. {hint}"
-                    )
+                    raise WorkloadError(f"the expression names no query group. {hint}")
                 if isinstance(value, Quotient):
                     return Quotient(
                         _add_up(self._workload, value.numerator),
@@ -145,8 +143,7 @@ def parse(workload: Workload, text: str) -> DenseTerms | Quotient[DenseTerms]:
     read = Expressions(workload).read(text)
     if isinstance(read, Formula):
         raise WorkloadError(
-            f"expression {text!r} combines several ratios, which is not possible here. Give a sum "
-            "of counts, or one ratio."
+            f"expression {text!r} must be a sum of counts or one ratio, not several ratios"
         )
     if isinstance(read, Quotient):
         return Quotient(
@@ -269,8 +266,7 @@ class _Parser:
             if options[-1][0].attribute != options[0][0].attribute:
                 raise WorkloadError(
                     f"'or' at character {column} joins conditions on {options[0][0].attribute!r} "
-                    f"and {options[-1][0].attribute!r}. Use 'or' within one attribute, and a comma "
-                    "between conditions that must all hold."
+                    f"and {options[-1][0].attribute!r}. Use 'or' within one attribute only."
                 )
         return Clause(options[0][0].attribute, tuple(options))
 

@@ -159,9 +159,8 @@ def _find_coefficients(
     if factor.array is not None:
         if region is not None:
             raise WorkloadError(
-                f"this query group defines its queries of {factor.attribute} by a matrix, and "
-                "these cannot be divided by region. Use a group that lists the values of "
-                f"{factor.attribute}."
+                f"matrix queries of {factor.attribute} cannot be divided by region. Use a group "
+                f"that lists the values of {factor.attribute}."
             )
         return _select_matrix_rows(lookup, clauses)
     chosen = _choose_cells(lookup, clauses, region)
@@ -172,9 +171,8 @@ def _find_coefficients(
         labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"cannot count {_describe(factor, clauses, region)}: the rows of {factor.attribute} "
-            f"in this query group are {', '.join(labels)}{more}. Select whole "
-            f"rows.{lookup.describe_left_out()}"
+            f"cannot count {_describe(factor, clauses, region)}. Select whole rows of "
+            f"{factor.attribute}: {', '.join(labels)}{more}{lookup.describe_left_out()}."
         )
     return coefficients
 
@@ -243,8 +241,8 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     by = "number" if factor.names is None else "label"
     if not clauses:
         raise WorkloadError(
-            f"the {factor.rows} rows of {name} in this query group come from a matrix. Select "
-            f"some of them by {by}, for example {write_value(name)} = {write_value(labels[0])}."
+            f"the rows of {name} come from a matrix. Select rows by {by}, for example "
+            f"{write_value(name)} = {write_value(labels[0])}."
         )
     chosen = set(range(factor.rows))
     for clause in clauses:
@@ -260,8 +258,7 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     rows = np.array(sorted(chosen), dtype=np.int64)
     if factor.names is not None and (np.count_nonzero(factor.matrix()[rows], axis=0) > 1).any():
         raise WorkloadError(
-            f"{', '.join(map(str, clauses))}: these rows overlap, so their sum would count some "
-            "people more than once. To count them anyway, add the rows with +."
+            f"{', '.join(map(str, clauses))}: these rows overlap. To add the rows anyway, use +."
         )
     return SparseCoefficients(rows, np.ones(len(rows)))
 
@@ -315,7 +312,7 @@ class _RowLookup:
         """Say that no row counts null and other values, if the kind of query leaves them out."""
         if self.factor.kind not in ("prefix", "all_ranges") or not self.factor.left_out:
             return ""
-        return f" None of them counts {write_value(str(self._codec.other))}."
+        return f" (none counts {write_value(str(self._codec.other))})"
 
     def find_cells(self, clause: Clause) -> Runs:
         """Find the cells for which a clause holds."""
@@ -374,8 +371,8 @@ class _RowLookup:
             raise WorkloadError(self._values.describe_unknown(value, self.factor.attribute))
         if len(intervals) > 1:
             raise WorkloadError(
-                f"{self.factor.attribute} = {value!r} is ambiguous: it is a value, and also the "
-                "label of a row that lists other values. Rename the row."
+                f"{self.factor.attribute} = {value!r} names both a value and a row with other "
+                "values. Rename the row."
             )
         first, last = intervals.pop()
         return first, last + 1

@@ -45,8 +45,8 @@ def split_tokens(text: str) -> list[Token]:
             wrong = text[column - 1]
             why = "an unclosed quote" if wrong in "\"'" else f"{wrong!r}"
             raise WorkloadError(
-                f"{why} at character {column} is not allowed here. Put names and values in quotes "
-                "unless they consist of letters, digits, _ and dots."
+                f"{why} at character {column} is not allowed here. Put names and values with "
+                "special characters in quotes."
             )
         kind = str(match.lastgroup)
         token = match[kind]

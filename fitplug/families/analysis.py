@@ -127,9 +127,8 @@ def analyse_structure(
     if is_large.any():
         group = workload.groups[int(np.argmax(is_large))]
         raise WorkloadError(
-            f"query {group.name!r} has {group.size} answers for combinations of "
-            f"{', '.join(group.attributes)}. The limit is {MAX_ANSWERS}. Use fewer attributes "
-            "together, or " + suggest_fewer_cells(workload.domain, group.attributes) + "."
+            f"query {group.name!r} has {group.size:,} answers; the limit is {MAX_ANSWERS:,}. Use "
+            f"{suggest_fewer_cells(workload.domain, group.attributes)}."
         )
     if isinstance(unit, ReplaceOne):
         return _build_pairs(workload, unit, family, tree, siblings, chain)
@@ -230,8 +229,8 @@ def _build_persons(
     if is_large and (name := _find_tree(workload, symmetric)):
         if unit.distinct:
             raise WorkloadError(
-                f"fitplug cannot design hierarchies of this size for the unit of privacy {unit}. "
-                "Remove the setting 'distinct', or replace it with 'once_per'."
+                f"the hierarchy {name!r} is too large for the setting 'distinct'. Remove "
+                "'distinct'."
             )
         if unit.once_per in workload.attributes:
             tree = (name, *(() if name in varying else ("merged",)))

@@ -34,16 +34,15 @@ def check_work(matrices: MatrixStructure, part: float) -> MatrixStructure:
     name = max(names, key=lambda name: domain[name].size)
     plain = ("prefix", "identity", "total", *get_codec(domain[name]).levels)
     causes = [
-        f" and query {group.name!r} asks for {factor.kind!r} of it"
+        f" ({factor.kind!r} in query {group.name!r})"
         for group in matrices.workload.groups
         for factor in group.factors
         if factor.attribute == name and factor.kind not in plain
     ]
     raise WorkloadError(
-        f"{name} has {domain[name].size:,} cells{(causes or [''])[0]}, so the design would take "
-        f"hours: {work:.1e} operations per iteration. The limit is {MOST_DENSE_WORK:.1e} "
-        f"operations. Limit the queries on {name} to prefixes, cells, totals and a few ranges, or "
-        f"to levels of a Hierarchy; or use {suggest_fewer_cells(domain, names)}"
+        f"the design for {domain[name].size:,} cells of {name}{(causes or [''])[0]} would take "
+        f"{work:.1e} operations per iteration; the limit is {MOST_DENSE_WORK:.1e}. Use "
+        f"{suggest_fewer_cells(domain, names)}."
     )
 
 

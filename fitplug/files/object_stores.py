@@ -163,8 +163,8 @@ def _check_process() -> None:
         _process.append(os.getpid())
     if _process[0] != os.getpid():
         raise RuntimeError(
-            "this process was forked after a store was opened, and cannot read from stores. Start "
-            "a new process instead of forking."
+            "a process forked after opening a store cannot read from stores. Start a new process "
+            "instead."
         )
 
 

@@ -116,8 +116,8 @@ class Place(ABC):
             first = self.create(probe, b"1")
             if not first or self.create(probe, b"2") or self.read(probe) != b"1":
                 raise InputError(
-                    f"{self} overwrites existing files, so two workers could publish two different "
-                    "draws of the noise. Name a folder in a store with conditional writes."
+                    f"{self} allows existing files to be overwritten. Name a folder in a store "
+                    "with conditional writes."
                 )
         finally:
             self.remove(probe)
@@ -227,8 +227,8 @@ def _link(partial: Path, target: Path) -> bool:
         if error.errno not in _NO_LINKS:
             raise
         raise InputError(
-            f"{target.parent} is on a file system without hard links, so a late writer could "
-            "replace a file that others have read. Name a folder on another file system."
+            f"{target.parent} is on a file system without hard links. Name a folder on another "
+            "file system."
         ) from None
     return True
 
@@ -365,8 +365,8 @@ def open_place(
         return LocalPlace(Path(path).absolute(), mode)
     if protocol not in CONDITIONAL_STORES:
         raise InputError(
-            f"fitplug cannot write to {protocol}://, which has no conditional writes. Use a path "
-            f"or one of {', '.join(CONDITIONAL_STORES)}."
+            f"fitplug cannot write to {protocol}://. Use a path or one of "
+            f"{', '.join(CONDITIONAL_STORES)}."
         )
     return StorePlace(text.rstrip("/"), dict(options or {}))
 

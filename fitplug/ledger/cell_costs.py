@@ -218,8 +218,7 @@ def _combine_axes(
     if math.prod(shape) > MOST_CELLS:
         raise BudgetError(
             f"the costs of these releases differ in {math.prod(shape):,} cells of "
-            f"{' x '.join(names)}. The limit for comparing them is {MOST_CELLS:,} cells. Charge "
-            "this release separately."
+            f"{' x '.join(names)}; the limit is {MOST_CELLS:,}. Charge this release separately."
         )
     return names, shape
 

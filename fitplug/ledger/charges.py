@@ -170,10 +170,8 @@ def check_fits(
     """
     if noise is None and budget.needs_gaussian:
         raise BudgetError(
-            f"the ledger {file.path} has a budget in epsilon and delta for discrete Gaussian "
-            "noise, but the kind of noise of this charge is not known. Nothing was charged. If "
-            "the noise is discrete Gaussian, pass noise=...; otherwise create a ledger with a "
-            "budget in rho, or with any_noise=True, which allows about 10% less rho."
+            f"the ledger {file.path} accepts only charges for discrete Gaussian noise. Pass the "
+            "noise as noise=fitplug.DiscreteNoise(noise_std, answers)."
         )
     if noise is not None:
         call = "ledger.charge(rho, what=..., noise=fitplug.DiscreteNoise(noise_std, answers))"
@@ -186,25 +184,19 @@ def check_fits(
         and (amount <= budget.left)
     ):
         raise OverBudget(
-            f"noise_std = {noise.noise_std:.6g} is too small for the remaining budget: the ledger "
-            f"{file.path} has a budget in epsilon and delta, and only rho = "
-            f"{format_down(floor_written(left))} of it is left for noise this small. (After about "
-            "a million charges, less than this is left.) Nothing was charged. Use a ledger with "
-            "a budget in rho, or with any_noise=True.",
+            f"noise_std = {noise.noise_std:.6g} is too small: the ledger {file.path} has only rho "
+            f"= {format_down(floor_written(left))} left for such noise. Use a ledger with a budget "
+            "in rho.",
             requested=ceil_written(amount),
             remaining=floor_written(left),
         )
     if amount > left:
         requested, remaining = ceil_written(amount), floor_written(left)
-        of_changes = (
-            f" In the ledger's unit, the release costs {changes**2} times its rho, because one "
-            f"change in that unit can be {changes} changes in the release's unit."
-        )
+        times = f" ({changes**2} times the release's rho)" if changes > 1 else ""
         shown = format_excess(requested, remaining)
         raise OverBudget(
-            f"rho = {shown[0]} is over budget: the ledger {file.path} has {shown[1]} left. Nothing "
-            "was charged. Relax the targets or ask for fewer tables."
-            + (of_changes if changes > 1 else ""),
+            f"rho = {shown[0]}{times} is over budget: the ledger {file.path} has {shown[1]} left. "
+            "Relax the targets or ask for fewer tables.",
             requested=requested,
             remaining=remaining,
         )
@@ -214,8 +206,8 @@ def check_covers(amount: Fraction, costs: CellCosts) -> None:
     """Raise BudgetError if an amount is less than the rho of the costs per cell."""
     if costs.rho > amount:
         raise BudgetError(
-            f"rho = {ceil_float(amount)!r} is less than {ceil_float(costs.rho)!r}, the rho that "
-            "the given costs per cell require. Charge at least this rho."
+            f"rho must be at least {ceil_float(costs.rho)!r}, as the costs per cell require, not "
+            f"{ceil_float(amount)!r}"
         )
 
 
@@ -224,10 +216,7 @@ def check_texts(what: str, *others: str | None) -> None:
     for text in (what, *(other for other in others if other is not None)):
         # SQLite cannot hold half a surrogate pair, as Python makes of undecodable file names.
         if not isinstance(text, str) or not text or text.encode(errors="ignore").decode() != text:
-            raise InputError(
-                "the settings 'what', 'key' and 'folder' of a charge must be non-empty text of "
-                "valid Unicode"
-            )
+            raise InputError("what=, key= and folder= must be valid text and not empty")
 
 
 def check_key_is_new(file: LedgerFile, database: sqlite3.Connection, key: str | None) -> None:
@@ -235,11 +224,10 @@ def check_key_is_new(file: LedgerFile, database: sqlite3.Connection, key: str | 
     taken = None if key is None else rows.find_key(database, key)
     if taken is None:
         return
-    time, digest = taken
-    of_plan = f" for the plan {str(digest)[:12]}" if digest else ""
+    time, _ = taken
     raise file.make_error(
-        f"already has a charge with the key {key!r}, from {time}{of_plan}. Nothing was charged. "
-        "Use another key for another release."
+        f"already has a charge with the key {key!r}, from {time}. Use another key for another "
+        "release."
     )
 
 
@@ -265,14 +253,9 @@ def choose_unit(
         bound_unit = BoundUnit(plain) if domain is None else BoundUnit.bind(plain, domain)
     if bound_unit.is_known or (known is not None and allows_any_rows(known.unit)):
         return bound_unit
-    remedy = (
-        ""
-        if known is None or known.cells is None
-        else ", or leave out the unit if the cost is in the ledger's unit"
-    )
     raise file.make_error(
-        f"does not know which cells the unit of privacy ({bound_unit.unit}) refers to. Nothing was "
-        f"charged. Give the domain of the charge{remedy}."
+        f"needs the cells of the unit of privacy ({bound_unit.unit}). Give the domain of the "
+        "charge."
     )
 
 
@@ -299,9 +282,8 @@ def count_changes(
     changes = unit.count_changes(ledger_unit)
     if changes is None:
         raise file.make_error(
-            f"is for the unit of privacy ({ledger_unit}), but this charge is for ({unit}). The "
-            "costs for these two units cannot be added, so nothing was charged. Design the plan "
-            "for the ledger's unit, with the same attributes and cells, or use another ledger."
+            f"is for the unit of privacy ({ledger_unit}), but this charge is for ({unit}). Use the "
+            "ledger's unit."
         )
     return changes
 

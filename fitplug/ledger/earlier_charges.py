@@ -72,19 +72,19 @@ def check_is_covered(
     covered_by, domain, costs = request.covered_by, request.plan.domain, request.costs
     if covered_by is None:
         raise file.make_error(
-            "cannot tell which earlier charge covers this release. Give the number or key of "
-            "this charge as covered_by=...."
+            "needs to know which charge covers this release. Give the charge's number or key as "
+            "covered_by=."
         )
     if costs is None:
         raise file.make_error(
-            f"cannot cover releases for the unit of privacy ({request.bound_unit}), because the "
-            "costs per cell do not determine the cost per person. Remove covered_by."
+            f"cannot cover releases for the unit of privacy ({request.bound_unit}). Remove "
+            "covered_by=."
         )
     charge, earlier = read_charge_costs(file, database, entries, covered_by, domain)
     if costs.records != earlier[0].records:
         raise file.make_error(
-            f"has the charge {covered_by!r} for {earlier[0].records} row(s) per person, but this "
-            f"plan is for {costs.records}. Design the plan for the same unit of privacy."
+            f"has the charge {covered_by!r} for {earlier[0].records} row(s) per person, not "
+            f"{costs.records}. Design the plan for the same unit of privacy."
         )
     excess = find_excess(domain, charge.rho, earlier, costs)
     if excess is not None:
@@ -94,8 +94,7 @@ def check_is_covered(
         cost, left = format_excess(excess.requested, excess.remaining)
         raise OverBudget(
             f"rho = {cost} is over budget{place}: the charge {covered_by!r} of the ledger "
-            f"{file.path} has {left} left there, so it does not cover this release. Relax the "
-            "targets or charge the release.",
+            f"{file.path} has {left} left. Relax the targets or charge the release.",
             requested=excess.requested,
             remaining=excess.remaining,
         )
@@ -113,7 +112,7 @@ def find_charge(file: LedgerFile, entries: Iterable[Entry], covered_by: ChargeRe
     if not matching:
         known = "number" if by_number else "key"
         raise file.make_error(
-            f"has no charge with the {known} {covered_by!r}. List its entries to see all charges."
+            f"has no charge with the {known} {covered_by!r}. List the ledger's entries."
         )
     (charge,) = matching
     if charge.covered_by is not None:
@@ -189,9 +188,8 @@ def check_counts(
         )
     if (None if stage is None else stage.counts) != seal:
         raise file.make_error(
-            f"does not recognize these counts as the counts of {named}. Counting by person keeps "
-            "different rows each time, and a filter may select different rows. Use the counts file "
-            "of that release, or charge this release."
+            f"does not recognize these counts as the counts of {named}. Use the counts file of "
+            "that release."
         )
 
 
@@ -258,13 +256,9 @@ def _check_retry(
     covered_by: Entry | None,
 ) -> None:
     """Raise KeyTaken unless the request repeats the release that has its key."""
-    of_plan = f" for the plan {entry.plan_digest[:12]}" if entry.plan_digest else ""
-    why = None
+    why, remedy = None, "Use another key."
     if entry.plan_digest != request.plan.digest:
-        why = (
-            "that charge is for another plan (if the spec is the same, use the plan file of that "
-            "run)"
-        )
+        why, remedy = "it is for another plan", "Use that plan, or another key."
     elif stage is None:
         why = "it is not known whether its noise was drawn"
     elif not _has_same_costs(entry, request, covered_by):
@@ -277,8 +271,8 @@ def _check_retry(
     if why is not None:
         raise KeyTaken(
             file.make_sentence(
-                f"already has a charge under the key {entry.key!r}, from {entry.time}{of_plan}: "
-                f"{why}. Nothing was charged. Use another key for another release."
+                f"already has a charge with the key {entry.key!r}, from {entry.time}: {why}. "
+                f"{remedy}"
             ),
             number=entry.id,
         )

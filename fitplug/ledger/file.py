@@ -154,9 +154,7 @@ class LedgerFile:
         if not budget.has_total_of(given):
             wanted = _describe_total(given) if rho is None else _write_number(rho)
             raise self.make_error(
-                f"has a budget of {_describe_total(budget)}, not {wanted}. Give the ledger's "
-                "budget, or leave the budget out. If the data are about other people, name "
-                "another ledger file."
+                f"has a budget of {_describe_total(budget)}, not {wanted}. Leave the budget out."
             )
 
     def _check_version(self, database: sqlite3.Connection) -> None:
@@ -166,9 +164,7 @@ class LedgerFile:
                 "is not a ledger. Name another file, or restore the ledger from a copy."
             )
         if database.execute("PRAGMA user_version").fetchone() != (rows.SCHEMA_VERSION,):
-            raise self.make_error(
-                "has another schema version. Use the version of fitplug that wrote it."
-            )
+            raise self.make_error("was written by another version of fitplug. Use that version.")
 
     @cached_property
     def _missing_locks(self) -> str | None:
@@ -180,8 +176,7 @@ class LedgerFile:
         """Connect for one operation. Closing the connection undoes uncommitted changes."""
         if self._missing_locks is not None:
             raise self.make_error(
-                f"is on a network file system mounted with {self._missing_locks}, so two machines "
-                "could spend the same budget. Mount it with locks, or use a local disk."
+                f"is on a network file system mounted with {self._missing_locks}. Use a local disk."
             )
         # Never open the file in another way: closing it would drop SQLite's locks on it.
         uri = f"{file.as_uri()}?mode={mode}"
@@ -277,8 +272,7 @@ def open_ledger(
     if not file.exists():
         if given is None:
             raise file.make_error(
-                "does not exist yet. Give the whole budget (rho, or epsilon and delta) to create "
-                "it."
+                "does not exist yet. Give rho, or epsilon and delta, to create the ledger."
             )
         if deferred:
             file.deferred = given
@@ -315,10 +309,7 @@ def bind_unit(unit: Unit | None, domain: Domain | None) -> BoundUnit | None:
     """
     if unit is None:
         if domain is not None:
-            raise BudgetError(
-                "the setting 'domain' defines the cells of the setting 'unit', but 'unit' is "
-                "missing. Give both settings, or neither."
-            )
+            raise BudgetError("domain= needs unit=. Give both, or neither.")
         return None
     return BoundUnit(unit) if domain is None else BoundUnit.bind(unit, domain)
 
@@ -334,8 +325,7 @@ def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
         completed = budget.complete_unit(unit)
         if completed.unit != unit.unit or unit.cells not in (None, completed.cells):
             raise file.make_error(
-                f"is for the unit of privacy ({completed}), not ({unit}). Give the ledger's unit, "
-                "leave the unit out, or name another ledger file."
+                f"is for the unit of privacy ({completed}), not ({unit}). Use the ledger's unit."
             )
         if completed != budget.bound_unit:
             rows.write_budget(database, replace(budget, bound_unit=completed))

@@ -34,8 +34,7 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     opendp, measures = sys.modules.get("opendp.mod"), sys.modules.get("opendp.measures")
     if opendp is None or measures is None or type(measurement) is not opendp.Measurement:
         raise InputError(
-            "the measurement must be an OpenDP measurement, for example from make_gaussian, not "
-            f"{type(measurement).__name__}"
+            f"the measurement must be an OpenDP measurement, not {type(measurement).__name__}"
         )
     measurement_class = opendp.Measurement
     if not measurement:
@@ -47,9 +46,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
     # Both have exactly this class, so the comparison is OpenDP's own.
     if type(measure) is not opendp.Measure or measure != zcdp:
         raise InputError(
-            f"the measurement's output measure is {measure}, but the ledger uses zero-concentrated "
-            "divergence. Use a measurement with Gaussian noise, or convert it with "
-            "make_pureDP_to_zCDP."
+            "the measurement's output measure must be zero-concentrated divergence, not "
+            f"{measure}. Use a measurement with Gaussian noise."
         )
     distance = _convert_distance(d_in)
     try:
@@ -59,8 +57,8 @@ def evaluate_rho(measurement: Any, d_in: Any) -> Fraction:
         raise InputError(f"the measurement has no cost at d_in = {distance!r}: {why}") from None
     if type(rho) is not float or not 0 < rho < math.inf:
         raise InputError(
-            f"the measurement's rho is {rho!r} at d_in = {distance!r}, and not a finite number "
-            "above 0. Pass the distance that one person's rows can cause."
+            f"the measurement's rho at d_in = {distance!r} must be a finite number above 0, not "
+            f"{rho!r}"
         )
     # The decimal that Python prints may be below the map's bound.
     return Fraction(rho)
@@ -76,9 +74,8 @@ def _convert_distance(d_in: Any) -> Any:
     numbers = tuple(map(read_python_number, distances))
     for distance, number in zip(distances, numbers, strict=True):
         if number is None or (type(number) is float and not math.isfinite(number)):
-            given = repr(number) if number is not None else f"of type {type(distance).__name__}"
+            given = repr(number) if number is not None else type(distance).__name__
             raise InputError(
-                f"d_in is {given}. Pass the distance that one person's rows can cause, as a finite "
-                "number, or as a tuple if the metric's distances have several numbers."
+                f"d_in must be a finite number or a tuple of finite numbers, not {given}"
             )
     return numbers if type(d_in) is tuple else numbers[0]

@@ -297,12 +297,11 @@ def make_budget(
     """
     check_budget(rho, epsilon, delta)
     if type(any_noise) is not bool:
-        raise BudgetError(f"any_noise = {any_noise!r} must be True or False")
+        raise BudgetError(f"any_noise must be True or False, not {any_noise!r}")
     if any_noise and epsilon is None:
         raise BudgetError(
             "any_noise is only for a new ledger with a budget in epsilon and delta. Remove "
-            "any_noise: a budget in rho covers any noise, and an existing ledger has this "
-            "setting already."
+            "any_noise."
         )
     if rho is not None:
         return Budget.create(check_amount(rho), unit=unit)

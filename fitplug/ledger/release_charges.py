@@ -185,18 +185,14 @@ def _check_seal(file: LedgerFile, retried: StagedCharge, seal: str | None) -> No
     begun = retried.stage.counts
     if retried.stage.state != "charged" or begun == seal:
         return
-    why = "it was begun in parts, so finish it with the same call"
-    if begun is None:
-        why = "it was not begun in parts, so finish it as it was begun"
-    elif seal is not None:
-        why = (
-            "its counts differ, because the data, a choice of rows (where, weight, person) or the "
-            "key file changed"
-        )
+    why = "begun in parts" if seal is None else "not begun in parts"
+    if begun is not None and seal is not None:
+        why = "of other data, other rows or another key file"
     raise KeyTaken(
         file.make_sentence(
-            f"has an unfinished release, number {retried.entry.id} from {retried.entry.time[:19]}: "
-            f"{why}. Nothing was charged. To draw all answers again at full cost, use another key."
+            f"has an unfinished release {why}, number {retried.entry.id} from "
+            f"{retried.entry.time[:19]}. Repeat the call that began that release, or use another "
+            "key."
         ),
         number=retried.entry.id,
     )
@@ -247,8 +243,8 @@ def _begin_draw(file: LedgerFile, request: DrawRequest) -> StagedCharge:
         charge = request.charge
         if charge not in entries or charge.covered_by is not None:
             raise file.make_error(
-                f"does not have the charge number {charge.id}, with which this release was begun. "
-                "Open the ledger that was charged for the release."
+                f"has no charge with the number {charge.id}. Open the ledger that was charged for "
+                "this release."
             )
         entry = next((entry for entry in entries if entry.key == request.key), None)
         if entry is not None:

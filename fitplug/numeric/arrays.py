@@ -124,10 +124,7 @@ def to_positions(numbers: IntArray | IndexArray) -> IndexArray:
         limits = np.iinfo(np.intp)
         if not limits.min <= int(numbers.min()) <= int(numbers.max()) <= limits.max:
             # The position is not named: it may be the cell of a person's record.
-            raise OverflowError(
-                f"this machine's addresses have {limits.bits} bits, too few for arrays of this "
-                "size. Use a 64-bit machine."
-            )
+            raise OverflowError("arrays of this size need a 64-bit machine")
     return np.asarray(numbers, dtype=np.intp)
 
 

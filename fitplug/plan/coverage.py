@@ -24,9 +24,9 @@ import numpy as np
 
 from fitplug.domain import list_names_without_other
 from fitplug.errors import BudgetError
-from fitplug.families import SATURATION, IntegerStrategy, Structure, list_names
+from fitplug.families import SATURATION, IntegerStrategy, Structure
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray
-from fitplug.workload import AddRemove, Unit, Workload, allows_any_rows
+from fitplug.workload import Unit, Workload, allows_any_rows
 
 _EQUAL_UP_TO = 9
 """Up to this many attributes, the factors give all estimates the same variance."""
@@ -67,8 +67,7 @@ class Coverage:
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
             raise BudgetError(
-                "this plan has no room for coverage, because its integers are too small. Design "
-                "it with a smaller tolerance."
+                "this plan has no room for coverage. Design the plan with a smaller tolerance."
             )
         return chosen
 
@@ -133,17 +132,10 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     """
     names = list_names_without_other(workload.domain, workload.attributes)
     if not names:
-        raise BudgetError(
-            "coverage is not needed, because no value can lie outside the domain. Remove the "
-            "setting 'coverage'."
-        )
+        raise BudgetError("no value can lie outside the domain. Remove the setting 'coverage'.")
     if not allows_any_rows(unit):
-        why = "does not limit a person's rows outside the domain"
-        if not isinstance(unit, AddRemove):
-            why = "makes the number of rows in the tables public"
         raise BudgetError(
-            f"coverage cannot be combined with the unit of privacy {unit!r}, which {why}. Design "
-            "for fp.AddRemove(records=k), or remove the setting 'coverage'; then rows with a "
-            f"value outside the domain of {list_names(names)} are not counted."
+            f"coverage cannot be combined with the unit of privacy {unit!r}. Remove the setting "
+            "'coverage'."
         )
     return names

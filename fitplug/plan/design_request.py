@@ -117,8 +117,7 @@ class DesignRequest:
         except WorkloadError as error:
             if needing and _can_be_analysed(self.workload):
                 raise WorkloadError(
-                    f"{str(error).rstrip('.')}. Or remove {' and '.join(needing)}; then fitplug "
-                    "can design a plan for this workload."
+                    f"{str(error).rstrip('.')}, or remove {' and '.join(needing)}."
                 ) from None
             raise
 
@@ -195,23 +194,24 @@ def check_request(
     check_type("workload", workload, Workload, "fitplug.design(workload)")
     budget = _read_budget(rho, epsilon, delta)
     if not isinstance(tolerance, Real) or not LEAST_TOLERANCE <= tolerance < 1:
-        raise BudgetError(f"tolerance = {tolerance!r} must be between 1e-9 and 1")
+        raise BudgetError(f"tolerance must be at least 1e-9 and below 1, not {tolerance!r}")
     integral = isinstance(max_iterations, Integral) and not isinstance(max_iterations, bool)
     if not integral or max_iterations < 1:
-        raise BudgetError(f"max_iterations = {max_iterations!r} must be an integer of at least 1")
+        raise BudgetError(
+            f"max_iterations must be an integer of at least 1, not {max_iterations!r}"
+        )
     if not isinstance(refine, (bool, np.bool_)):
-        raise InputError(f"refine = {refine!r} must be True or False")
+        raise InputError(f"refine must be True or False, not {refine!r}")
     if not isinstance(coverage, (bool, np.bool_)):
-        raise InputError(f"coverage = {coverage!r} must be True or False")
+        raise InputError(f"coverage must be True or False, not {coverage!r}")
     if progress is not None and not callable(progress):
         raise InputError(
-            f"progress = {progress!r} must be a function that takes the number of iterations and "
-            "the gap"
+            f"progress must be a function of the number of iterations and the gap, not {progress!r}"
         )
     if solver not in SOLVERS:
-        raise InputError(f"solver = {solver!r} is unknown. {suggest_nearest(solver, SOLVERS)}")
+        raise InputError(f"unknown solver {solver!r}. {suggest_nearest(solver, SOLVERS)}")
     if not isinstance(unit, AddRemove | ReplaceOne):
-        raise InputError(f"unit = {unit!r} must be a unit of privacy, such as fp.AddRemove()")
+        raise InputError(f"unit must be a unit of privacy, such as fp.AddRemove(), not {unit!r}")
     check_unit(unit, workload.domain)
     # Rounding to integers takes its share of the tolerance, and the bound that measures this loss
     # may lose as much again.
@@ -239,7 +239,7 @@ def check_request(
     if request.unit_shapes_structure and (needing := request.list_arguments_for_optimum()):
         raise BudgetError(
             f"{needing[0]} cannot be combined with the unit of privacy {unit!r}. Remove "
-            f"{needing[0]}, or design for fp.AddRemove(records=k)."
+            f"{needing[0]}."
         )
     if periods is not None:
         _check_periods(periods, workload, unit)
@@ -247,8 +247,7 @@ def check_request(
         check_coverage(workload, unit)
         if periods is not None:
             raise BudgetError(
-                "coverage cannot be combined with periods, because a row outside the domain may "
-                "be in no period. Remove the setting 'coverage' or the setting 'periods'."
+                "the settings 'coverage' and 'periods' cannot be combined. Remove one of them."
             )
     return request
 
@@ -272,25 +271,18 @@ def _check_periods(periods: str, workload: Workload, unit: Unit) -> None:
             f"{suggest_nearest(str(periods), workload.attributes)}"
         )
     if list_measures(workload.domain, [periods]):
-        raise InputError(
-            f"periods = {periods!r} is a measure. Name an attribute that divides the rows into "
-            "periods."
-        )
+        raise InputError(f"periods = {periods!r} is a measure. Name another attribute.")
     if workload.domain[periods].size == 1:
-        raise InputError(
-            f"periods = {periods!r} has only one cell, so there would be only one period. Remove "
-            "the setting 'periods', or give the attribute one cell per period."
-        )
+        raise InputError(f"periods = {periods!r} has only one cell. Remove the setting 'periods'.")
     if not list_names_without_other(workload.domain, (periods,)):
         raise InputError(
-            f"periods = {periods!r} has a cell for all values that are not listed, which is not a "
-            "period. Remove the setting 'other' from the attribute."
+            f"periods = {periods!r} has a cell for all other values. Remove the setting 'other' "
+            "from the attribute."
         )
     if isinstance(unit, ReplaceOne):
         raise BudgetError(
-            f"the setting 'periods' cannot be combined with the unit of privacy {unit!r}, because "
-            "the totals that it makes public are known only after the last period. Design for "
-            "fp.AddRemove(records=2), which also protects a replaced row."
+            f"the setting 'periods' cannot be combined with the unit of privacy {unit!r}. Design "
+            "for fp.AddRemove(records=2)."
         )
 
 

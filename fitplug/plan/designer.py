@@ -278,11 +278,9 @@ def _check_noise(noise_std: float) -> None:
     """Raise BudgetError for noise that 64-bit integers cannot hold, or that protects nobody."""
     if noise_std > LARGEST_NOISE:
         raise BudgetError(
-            "targets this loose, or a rho this small, need more noise than 64-bit integers hold. "
-            "Give tighter targets or a larger rho."
+            "the noise would exceed 64-bit integers. Give tighter targets or a larger rho."
         )
     if noise_std < LEAST_NOISE:
         raise BudgetError(
-            "targets this tight, or a rho this large, leave almost no noise, which protects "
-            "nobody. Give looser targets or a smaller rho."
+            "the noise would be too small to protect anybody. Give looser targets or a smaller rho."
         )

@@ -47,7 +47,7 @@ from fitplug.files import (
 from fitplug.neighbours import RecordSets
 from fitplug.numeric import guard_linear_algebra
 from fitplug.plan.plan_record import PlanRecord, Proof
-from fitplug.plan.verification import describe_failure, verify_on_reading
+from fitplug.plan.verification import REPLACE, describe_failure, verify_on_reading
 from fitplug.workload import (
     Factor,
     QueryGroups,
@@ -63,8 +63,6 @@ AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 FORMAT = 1
 """The format of plan files."""
-
-_REPLACE = "Design the plan again, or get an unchanged copy of the file."
 
 
 def describe_plan(plan: PlanRecord) -> tuple[Header, Arrays]:
@@ -144,11 +142,11 @@ def read_plan(path: str | PathLike[str], kind: type[AnyPlan]) -> tuple[AnyPlan, 
         with guard_linear_algebra():
             verify_on_reading(plan)
         if plan_digest(plan) != digest:
-            raise PlanError("its content is not as fitplug writes it")
+            raise PlanError("the content is not as fitplug writes it")
     except PlanError as error:
         raise PlanError(f"{path}: {describe_failure(error)}") from None
     except Exception:  # entries that are missing or of another type raise errors of many kinds
-        raise PlanError(f"{path}: the plan file is incomplete. {_REPLACE}") from None
+        raise PlanError(f"{path}: the plan file is incomplete. {REPLACE}") from None
     return plan, digest
 
 
@@ -267,9 +265,7 @@ def read_strategy(workload: Workload, header: Header, arrays: Arrays) -> Integer
     )
     named = structure.names_in_files
     if named != {key: tuple(header[key]) for key in named}:
-        raise PlanError(
-            "the plan treats the cells of an attribute alike, although its queries do not"
-        )
+        raise PlanError("the plan's design does not fit its queries")
     names_differences = "records.cells" in arrays
     if names_differences and isinstance(
         structure, (PairStructure, PersonStructure, PersonTreeStructure)
@@ -305,14 +301,14 @@ def read_contents(path: str | PathLike[str]) -> tuple[Header, Arrays, str]:
         header, arrays, digest = read_with_digest(path)
         known = header["format"]
     except Exception:  # zip, NumPy and JSON each raise their own kinds on damage
-        raise PlanError(f"{path}: this is not a plan file, or it is damaged. {_REPLACE}") from None
+        raise PlanError(f"{path}: this is not a plan file, or it is damaged. {REPLACE}") from None
     if known != FORMAT:
         raise PlanError(
             f"{path}: the plan has format {known}, but this fitplug reads format {FORMAT}. Design "
-            "the plan again, or use the version of fitplug that wrote it."
+            "the plan again."
         )
     if digest is None:
-        raise PlanError(f"{path}: the plan file was edited or damaged. {_REPLACE}")
+        raise PlanError(f"{path}: the plan file was edited or damaged. {REPLACE}")
     return header, arrays, digest
 
 

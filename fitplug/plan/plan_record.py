@@ -172,8 +172,8 @@ class PlanRecord:
         """
         if not self.objective.plain:
             raise DesignError(
-                "a plan with cell budgets or total_error_weight has no lower bound on rho. Its "
-                "gap is the gap of the quantity that it minimises; use plan.gap."
+                "a plan with cell_budgets or total_error_weight has no lower bound on rho. Use "
+                "plan.gap."
             )
         return floor_written(Fraction(self.lower_bound) ** 2 / 2)
 
@@ -299,15 +299,11 @@ class PlanRecord:
                 the domain.
         """
         if self.has_coverage:
-            raise BudgetError(
-                "a plan with coverage has no unused budget, because a row outside the domain "
-                "costs all of rho, and another release may count that row, too. Design without "
-                "coverage."
-            )
+            raise BudgetError("a plan with coverage has no unused budget. Design without coverage.")
         if not allows_any_rows(self.unit):
             raise BudgetError(
-                f"a plan for this unit of privacy ({self.unit}) has no unused budget per cell. "
-                "Design for fp.AddRemove(records=k)."
+                f"a plan for this unit of privacy ({self.unit}) has no unused budget. Design for "
+                "fp.AddRemove(records=k)."
             )
         most = floor_float(2 * self.rho_exact)
         return np.maximum((most - self.profile()) * (1 - 2 * UNIT_ROUNDOFF), 0.0)

@@ -71,7 +71,7 @@ def price_groups(plan: PlanRecord) -> Mapping[str, float]:
     """
     if plan.objective.weight:
         raise DesignError(
-            "a plan with total_error_weight has no prices of its targets. Design without "
+            "a plan with total_error_weight has no prices of targets. Design without "
             "total_error_weight."
         )
     shares = find_family(plan.strategy.structure).certifier.share_weight(

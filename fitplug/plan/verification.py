@@ -34,16 +34,17 @@ LOOSEST = 1e-8
 """How much worse than what is recomputed a claim in floats may be, relatively: ten times the widest
 margin that designs leave for other machines."""
 
+REPLACE = "Design the plan again, or get an unchanged copy of the file."
+
+_BAD_CELL_COSTS = "the plan's proof of its costs per cell does not fit its cells"
+
 QUICK_WORK = 2**31
 """The work that takes about a second: rows times cells, times the smaller of the two numbers."""
 
 
 def describe_failure(error: PlanError) -> str:
     """Say what to do about a plan whose check failed, and which check it was."""
-    return (
-        "the plan fails its check, so it must not be used. Design it again, or get an unchanged "
-        f"copy of its file. The failed check: {str(error).rstrip('.')}."
-    )
+    return f"the plan fails its check: {str(error).rstrip('.')}. {REPLACE}"
 
 
 def check_form(plan: PlanRecord) -> None:
@@ -55,26 +56,20 @@ def check_form(plan: PlanRecord) -> None:
     structure, strategy = plan.strategy.structure, plan.strategy
     m, d = structure.rows, structure.profile_size
     strategy.check_form()
-    for number in (plan.noise_std, plan.scale, plan.lower_bound):
-        if not 0 < number < math.inf:
-            raise PlanError(
-                "the plan's noise, lower bound or scale of targets is not a positive number"
-            )
-    if not LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE:
-        raise PlanError("the plan has almost no noise, or more noise than 64-bit integers hold")
+    fits = LEAST_NOISE <= plan.noise_std <= LARGEST_NOISE
+    if not fits or not all(0 < number < math.inf for number in (plan.scale, plan.lower_bound)):
+        raise PlanError("the plan's noise, lower bound or scale of targets is out of range")
     unit, squares = strategy.unit_variances, strategy.column_squares
     if unit.shape != (m,) or unit.dtype != np.float64 or not (unit >= 0).all():
         raise PlanError("the plan does not have exactly one variance for each query")
     if squares.shape != (d,) or squares.dtype != np.float64 or not (squares >= 0).all():
         raise PlanError("the plan does not have exactly one privacy cost for each cell")
-    if not LEAST_TOLERANCE <= plan.tolerance < 1 or plan.proof.iterations < 0:
-        raise PlanError("the plan's tolerance or number of iterations is out of range")
-    if plan.proof.ended not in get_args(Ended):
-        raise PlanError("the plan lacks a valid record of how its design ended")
+    fits = LEAST_TOLERANCE <= plan.tolerance < 1 and plan.proof.iterations >= 0
+    fits = fits and plan.proof.ended in get_args(Ended)
+    if not fits or type(plan.has_coverage) is not bool:
+        raise PlanError("the plan's tolerance, iterations, status or coverage is not valid")
     if type(plan.proof.duals.frame) is not Frame:
         raise PlanError(BAD_PROOF)
-    if type(plan.has_coverage) is not bool:
-        raise PlanError("the plan's setting 'coverage' is neither true nor false")
     certifier = find_family(structure).certifier
     certifier.check_form(structure, plan.objective, plan.proof.duals.frame)
     _check_objective(plan.objective, d)
@@ -102,9 +97,7 @@ def check_privacy(plan: PlanRecord) -> None:
     if not _is_claimed(strategy.column_squares, above):
         raise PlanError("the actual privacy cost of some cell differs from the plan's stated cost")
     if not np.array_equal(plan.proof.tiers.of_cell < 0, above == 0):
-        raise PlanError(
-            "the plan's proof of its costs per cell (plan.tiers) leaves out a cell that has a cost"
-        )
+        raise PlanError(_BAD_CELL_COSTS)
     try:
         coverage = plan.coverage
     except BudgetError as error:
@@ -144,17 +137,14 @@ def verify(plan: PlanRecord) -> None:
         variances = strategy.upper_unit_variances()
         certified = certify_bound(structure, plan.objective, plan.scale, plan.proof.duals)
     except (DesignError, ValueError) as error:
-        raise PlanError(f"the plan does not prove what it states: {error}") from None
+        raise PlanError(str(error)) from None
     if not _is_claimed(strategy.unit_variances, variances):
         raise PlanError("the plan's stated variances differ from its actual variances")
     reached = strategy.upper_variances(plan.noise_std)
     if not meets_targets(reached, plan.scale, structure.targets):
         raise PlanError("the plan misses at least one of its targets")
     if not plan.scale * (1 - LOOSEST) <= float((reached / structure.targets).max()):
-        raise PlanError(
-            "the plan's targets are multiplied by more than necessary, or its noise is smaller "
-            "than necessary"
-        )
+        raise PlanError("the plan multiplies its targets by more than necessary")
     # A mechanism meets the targets at this cost, so no true bound is above it.
     highest = max(certified, plan.lower_bound)
     is_above_rho = plan.objective.plain and Fraction(highest) ** 2 > 2 * plan.rho_exact
@@ -189,9 +179,7 @@ def _check_tiers(tiers: Tiers, cells: int, d: int, m: int) -> None:
     fits = fits and p.shape == (len(p), d) and q.shape == (len(p), m)
     fits = fits and len(np.unique(of_cell[of_cell >= 0])) == int(of_cell.max()) + 1
     if not fits or not all(_are_weights(x) for x in (p, q)):
-        raise PlanError(
-            "the plan's proof of its costs per cell (plan.tiers) does not fit its cells"
-        )
+        raise PlanError(_BAD_CELL_COSTS)
 
 
 def _are_weights(rows: AnyArray) -> bool:

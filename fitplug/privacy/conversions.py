@@ -43,10 +43,8 @@ def read_rho(rho: ExactNumber) -> Fraction:
         BudgetError: `rho` is not a number from 1e-30 to 1e12.
     """
     exact = read_exact_number(rho) if _is_plain_number(rho) or type(rho) in _EXACT else None
-    if exact is None or exact <= 0:
-        raise BudgetError(f"rho = {rho!r} must be a finite number greater than zero")
-    if not _LEAST_RHO <= exact <= _LARGEST_RHO:
-        raise BudgetError(f"rho = {rho!r} must be between 1e-30 and 1e+12")
+    if exact is None or not _LEAST_RHO <= exact <= _LARGEST_RHO:
+        raise BudgetError(f"rho must be a number from 1e-30 to 1e+12, not {rho!r}")
     return exact
 
 
@@ -66,7 +64,7 @@ def check_delta(delta: float) -> None:
         BudgetError: `delta` is not such a number.
     """
     if not _is_plain_number(delta) or not 0 < delta < 1:
-        raise BudgetError(f"delta = {delta!r} must be between 0 and 1, both excluded")
+        raise BudgetError(f"delta must be above 0 and below 1, not {delta!r}")
     _check_range("delta", delta, 1e-300, 1.0)
 
 
@@ -79,15 +77,13 @@ def check_budget(rho: object, epsilon: object, delta: object) -> None:
     if rho is not None and (epsilon is not None or delta is not None):
         raise BudgetError("give rho, or epsilon with delta, not both")
     if (epsilon is None) != (delta is None):
-        raise BudgetError("epsilon needs delta, and delta needs epsilon. Give both, or give rho.")
+        raise BudgetError("epsilon and delta must be given together")
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     """Raise BudgetError unless `value` is a finite number from `low` to `high`."""
-    if not _is_plain_number(value) or not 0 < value < math.inf:
-        raise BudgetError(f"{name} = {value!r} must be a finite number greater than zero")
-    if not low <= value <= high:
-        raise BudgetError(f"{name} = {value!r} must be between {low:g} and {high:g}")
+    if not _is_plain_number(value) or not low <= value <= high:
+        raise BudgetError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}")
 
 
 def _is_plain_number(value: Any) -> bool:
@@ -200,8 +196,8 @@ def rho_at(epsilon: float, delta: float, loss: CurveLoss | None = None) -> float
         rho = _lower_until(rho, lambda cost: epsilon_at(cost, delta, loss) <= epsilon)
     if rho < _SMALLEST_COST**2 / 2:
         raise BudgetError(
-            f"epsilon = {epsilon!r} at delta = {delta!r} allows less than the least rho that "
-            f"fitplug supports, {_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
+            f"epsilon = {epsilon!r} at delta = {delta!r} is below the least rho, "
+            f"{_SMALLEST_COST**2 / 2:g}. Raise epsilon or delta."
         )
     return rho
 

@@ -109,12 +109,10 @@ class DiscreteNoise:
 
     def __post_init__(self) -> None:
         std, answers = read_python_number(self.noise_std), read_python_number(self.answers)
-        is_count = type(answers) is int and 1 <= answers < 2**63
-        if std is None or not 0 < std <= sys.float_info.max or not is_count:
-            raise InputError(
-                f"noise_std = {self.noise_std!r} must be a finite number above 0, and answers = "
-                f"{self.answers!r} must be an integer from 1 to 2^63 - 1"
-            )
+        if std is None or not 0 < std <= sys.float_info.max:
+            raise InputError(f"noise_std must be a finite number above 0, not {self.noise_std!r}")
+        if type(answers) is not int or not 1 <= answers < 2**63:
+            raise InputError(f"answers must be an integer from 1 to 2^63 - 1, not {self.answers!r}")
         # Ledgers hash both, and read them back as these types.
         object.__setattr__(self, "noise_std", float(std))
         object.__setattr__(self, "answers", answers)

@@ -245,8 +245,7 @@ def read_checked(folder: Place, name: str, digest: str) -> bytes:
         ) from None
     if hash_content(content) != digest:
         raise InputError(
-            f"{folder}/{name} is damaged, was edited or belongs to another part. Get the folder "
-            "again from its publisher."
+            f"{folder}/{name} is damaged or was edited. Get the folder again from its publisher."
         )
     return content
 
@@ -303,7 +302,7 @@ class PartedAnswers:
             chosen = np.arange(*chosen.indices(self.size), dtype=np.int64)
         numbers = np.asarray(chosen)
         if numbers.dtype.kind not in "iu" and numbers.size:
-            raise IndexError("index answers by slices, integers or arrays of integers")
+            raise IndexError("an index must be a slice, an integer or an array of integers")
         numbers = np.where(numbers < 0, numbers + self.size, numbers).astype(np.int64)
         if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.size:
             raise IndexError(f"an index is out of range: there are {self.size} answers")
@@ -399,8 +398,5 @@ def _decode_part(content: bytes, name: str, size: int) -> IntArray:
         if file.tell() + read.nbytes != len(content):
             raise ValueError("the part continues after the end of the array")
     except Exception:  # NumPy raises many kinds of errors on damage
-        raise InputError(
-            f"{name} does not contain the {size} answers that it should. Get the folder again "
-            "from its publisher."
-        ) from None
+        raise InputError(f"{name} is damaged. Get the folder again from its publisher.") from None
     return read.astype(np.int64)

@@ -96,9 +96,7 @@ def estimate_all(
 ) -> Estimates:
     """Estimate several combinations with their covariance: see `Release.estimate_all`."""
     if isinstance(asked, str) or not isinstance(asked, (Mapping, Sequence)) or not asked:
-        raise WorkloadError(
-            "estimate_all needs a mapping of names to expressions, or a list of expressions"
-        )
+        raise WorkloadError("estimate_all needs a mapping or a list of expressions")
     named: Mapping[str, Any] = asked if isinstance(asked, Mapping) else _name_expressions(asked)
     reader = Expressions(release.plan.workload)
     expressions = [_read_named(reader, name, text) for name, text in named.items()]
@@ -255,9 +253,7 @@ def _name_expressions(expressions: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in expressions:
         if not isinstance(text, str):
-            raise WorkloadError(
-                f"{text!r} is not text. Give expressions as text, or a mapping of names to them."
-            )
+            raise WorkloadError(f"expression {text!r} must be text")
         if text in named:
             raise WorkloadError(f"{text!r} is listed twice. Give each expression once.")
         named[text] = text
@@ -282,7 +278,6 @@ def _check_denominator(below: Estimate) -> None:
     """Raise WorkloadError if a denominator is too near to zero for a ratio."""
     if _is_near_zero(below):
         raise WorkloadError(
-            f"the denominator is {below.value:.4g} with std {below.std:.4g}, less than "
-            f"{LEAST_STDS:g} stds from zero, so the ratio has no meaningful std. Estimate the "
-            "numerator and the denominator separately."
+            f"the denominator is too close to zero: {below.value:.4g} with std {below.std:.4g}. "
+            "Estimate the numerator and the denominator separately."
         )

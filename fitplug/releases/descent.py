@@ -106,8 +106,8 @@ class Descent:
         steps = [table.begins, *targets, table.resolution]
         if not all(refines(b, a) for a, b in itertools.pairwise(steps)):
             raise WorkloadError(
-                "a release this large cannot match totals of regions that overlap without one "
-                "region containing the other. Give totals of one attribute, or of nested regions."
+                "a release this large cannot match totals of partly overlapping regions. Give "
+                "totals of nested regions."
             )
         chain = list(targets)
         asked = {resolutions.find_resolution(group) for group in resolutions.workload.groups}
@@ -291,5 +291,5 @@ class Descent:
 def make_no_histogram_error() -> WorkloadError:
     """Make the error for totals that no histogram has."""
     return WorkloadError(
-        "no nonnegative histogram has all the given totals. Check that they agree with each other."
+        "no nonnegative counts have all the given totals. Check that the totals agree."
     )

@@ -252,7 +252,7 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     known = read_totals(workload, totals)
     for one in known:
         if method == "integers" and not (one.value == np.rint(one.value)).all():
-            raise WorkloadError(f"total {one.name!r} = {totals[one.name]!r} is not an integer")
+            raise WorkloadError(f"total {one.name!r} must be an integer, not {totals[one.name]!r}")
     resolutions = Resolutions(workload)
     limits, left_out = list_limits(resolutions, release, known)
     if any((one.lower > one.upper).any() or (one.upper < 0).any() for one in limits):
@@ -264,7 +264,7 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
     if left_out is not None:
         raise WorkloadError(
             f"a release this large cannot match the total {left_out!r}. Give the count of one "
-            "region or value, or all counts of a group."
+            "region or value."
         )
     fractional = any((np.isfinite(v) & (v != np.rint(v))).any() for one in limits
                      for v in (one.lower, one.upper))  # fmt: skip
@@ -276,9 +276,7 @@ def plan_display(release: NoisyAnswers, method: Method, totals: Totals) -> Displ
         finest, is_consistent = list_finest(resolutions)
     except NoEstimatesError:
         raise WorkloadError(
-            f"the answers cannot be adjusted: {release.plan.strategy.size} answers over "
-            f"{workload.cell_count} cells are too many (the limit of the product is "
-            f"{MOST_ENTRIES:,}), and no query group lists the finest counts and sums. Show the "
-            "unbiased estimates, or add such a group."
+            f"{release.plan.strategy.size:,} answers times {workload.cell_count:,} cells exceed "
+            f"the limit of {MOST_ENTRIES:,} for adjusted tables. Use the unbiased estimates."
         ) from None
     return Display(*arguments, finest, is_consistent, None)

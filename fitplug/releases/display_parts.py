@@ -243,8 +243,8 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
             stop = min(part.slice.stop, chosen.stop)
             if part.slice.axis != chosen.axis:
                 raise InputError(
-                    f"{written.folder}/{DISPLAY} divides the table {group.name!r} "
-                    "differently from the release. Get the folder again from its publisher."
+                    f"{written.folder}/{DISPLAY} does not fit the table {group.name!r}. Get the "
+                    "folder again from its publisher."
                 )
             if start >= stop:
                 continue
@@ -259,7 +259,7 @@ def verify_display(release: NoisyAnswers, written: DisplayParts) -> None:
             if not agree(display, table, expected):
                 raise InputError(
                     f"{folder}/{name_table_part(part.slice.number)}: the display table does not "
-                    "follow from the answers."
+                    "match the answers. Get the folder again from its publisher."
                 )
 
 

@@ -97,10 +97,7 @@ class DisplayTables:
             WorkloadError: The tables were not made from one histogram.
         """
         if len(self.counts) > 1:
-            raise WorkloadError(
-                "these tables were not made from one histogram, so they have none. Use their "
-                "`estimates`."
-            )
+            raise WorkloadError("these tables have no histogram. Use their `estimates`.")
         return self.counts[0]
 
     @cached_property
@@ -200,8 +197,8 @@ def make_display(release: NoisyAnswers, method: Method, totals: Totals | None) -
     cells = max(display.resolutions.size(one.resolution) for one in display.finest)
     if cells > MOST_CELLS:
         raise WorkloadError(
-            f"{cells:,} cells are too many for one table in memory; the limit is {MOST_CELLS:,}. "
-            "Release into a folder with [output] display = true."
+            f"a table in memory can have at most {MOST_CELLS:,} cells, not {cells:,}. Release into "
+            "a folder with [output] display = true."
         )
     chunks: dict[int, list[AnyArray]] = {}
     axes = {}

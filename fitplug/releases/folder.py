@@ -273,7 +273,7 @@ def _check_sizes(folder: Place, expected: Mapping[str, int]) -> None:
     for name, size in expected.items():
         if name not in sizes:
             raise InputError(
-                f"{folder}/{name} is missing. A release needs all files of its folder."
+                f"{folder}/{name} is missing. Get the folder again from its publisher."
             )
         if sizes[name] != size:
             raise InputError(
@@ -318,14 +318,10 @@ def _read_record(folder: Place) -> dict[str, Any]:
             raise InputError(f"{folder}{fault}. Name the folder of a release.") from None
         if isinstance(folder, LocalPlace) and (folder.path / SERIES_RECORD).exists():
             raise InputError(
-                f"{folder} is a series, not a release. `fitplug show` prints what is drawn so far, "
-                "and in Python fp.open_series(folder).read() has estimates. After the last period, "
-                "fp.open_series(folder).to_release().save(NEW_FOLDER) makes a release."
+                f"{folder} is a series, not a release. Use `fitplug show`, or fp.open_series in "
+                "Python."
             ) from None
-        raise InputError(
-            f"{folder}: {RECORD} is missing, so this is not a complete release. If it is still "
-            "being written, wait until it is done."
-        ) from None
+        raise InputError(f"{folder} is not a complete release: {RECORD} is missing.") from None
     try:
         record = json.loads(content)
         kind, version, _, _ = (record[k] for k in ("kind", "format", "files", "answers_digest"))
@@ -336,7 +332,7 @@ def _read_record(folder: Place) -> dict[str, Any]:
     if (kind, version) != (_KIND, _FORMAT):
         raise InputError(
             f"{folder}/{RECORD}: the release has format {version!r}, but this fitplug reads format "
-            f"{_FORMAT}. Use the version of fitplug that wrote it."
+            f"{_FORMAT}. Use the version of fitplug that wrote the release."
         )
     assert isinstance(record, dict)
     return record

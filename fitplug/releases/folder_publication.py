@@ -58,9 +58,8 @@ def publish_folder(
         for name, digest in files.items():
             if digest is not None and hash_content((partial / name).read_bytes()) != digest:
                 raise InputError(
-                    f"{name} of the release for {directory} was replaced after it was listed, so "
-                    "the release is not finished. Run the same command again; it charges nothing "
-                    "more."
+                    f"{name} of the release for {directory} changed before the release was "
+                    "finished. Run the same command again; it charges nothing more."
                 )
         mode = partial.stat().st_mode & 0o777  # as the umask of this process has it
         for path in partial.rglob("*"):

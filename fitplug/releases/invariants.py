@@ -92,7 +92,7 @@ def _read_total(workload: Workload, name: str, value: Any) -> Known:
         array = np.array(None)
     is_number = array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
     if not is_number:
-        raise WorkloadError(f"total {name!r} = {value!r} is not a finite number")
+        raise WorkloadError(f"total {name!r} must be a finite number, not {value!r}")
     if name not in workload.groups.positions:
         expression = parse(workload, name)
         if isinstance(expression, Quotient):
@@ -102,8 +102,8 @@ def _read_total(workload: Workload, name: str, value: Any) -> Known:
         terms = {name: np.ones(shape)}
     if (array.size != 1 and array.shape != shape) or array.size == 1 < np.prod(shape):
         raise WorkloadError(
-            f"total {name!r} has {int(np.prod(shape)):,} answers. Give an array of shape {shape}, "
-            "or select one answer with an expression."
+            f"total {name!r} must have shape {shape}, not {array.shape}. Give one number per "
+            "answer."
         )
     return Known(name, terms, array.astype(np.float64).reshape(shape))
 

@@ -125,8 +125,8 @@ def compute_covariance(release: NoisyAnswers, several: Sequence[Terms]) -> Float
     if any(_is_boxed(release, terms) for terms in several):
         if not all(_has_boxes(terms) for terms in several):
             raise WorkloadError(
-                "expressions of groups this large cannot be combined with arrays of coefficients. "
-                "Use expressions for all of them."
+                "expressions and arrays of coefficients cannot be combined for groups this large. "
+                "Use only expressions."
             )
         combined = plan.strategy.combine_products([_list_boxes(one) for one in several])
     else:
@@ -149,7 +149,7 @@ def _read_coefficients(expressions: Expressions, asked: Mapping[str, npt.ArrayLi
     """Read coefficients by group, which are broadcast to the group's shape."""
     if not isinstance(asked, Mapping):
         raise WorkloadError(
-            f"{asked!r} is not an expression. Give an expression, or coefficients by group."
+            f"{asked!r} must be an expression, or a mapping of query groups to coefficients"
         )
     workload = expressions.selector.workload
     terms: dict[str, SparseCoefficients] = {}

@@ -109,8 +109,8 @@ def read_manifest_header(name: str, content: bytes, kind: str, version: int) -> 
         raise InputError(f"{name} is damaged. Get the folder again from its publisher.") from None
     if (actual_kind, actual_version) != (kind, version):
         raise InputError(
-            f"{name}: expected {kind} in format {version}, found {actual_kind!r} in format "
-            f"{actual_version!r}. Use the version of fitplug that wrote it."
+            f"{name} must be {kind!r} in format {version}, not {actual_kind!r} in format "
+            f"{actual_version!r}. Use the version of fitplug that wrote this file."
         )
     assert isinstance(header, dict)
     return header
@@ -237,7 +237,7 @@ def read_manifest(
     try:
         content = folder.join(ANSWER_PARTS).read(MANIFEST)
     except FileNotFoundError:
-        raise InputError(f"{name} is missing. A release needs all files of its folder.") from None
+        raise InputError(f"{name} is missing. Get the folder again from its publisher.") from None
     header = read_manifest_header(name, content, _KIND, _FORMAT)
     if header.get("plan_digest") != plan.digest:
         raise InputError(
@@ -355,23 +355,18 @@ def _parse_fields(plan: Plan, header: Header) -> dict[str, Any]:
         Exception: They do not fit the plan or each other; errors of any kind are possible.
     """
     limited = header.get("limited")
-    if limited not in LIMITS:
-        raise PlanError(
-            "whether the count limited the rows per person is not stated as fitplug states it"
-        )
     rho, noise_scale = float.fromhex(header["rho"]), float.fromhex(header["noise_scale"])
     exact = plan.strategy.compute_rho(plan.noise_std * noise_scale)
     # The rho of a release is rounded up slightly.
-    if noise_scale <= 0 or not exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9)):
-        raise PlanError("rho differs from the cost of these answers")
+    fits = noise_scale > 0 and exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**9))
     entry = _read_entry(header["entry"])
-    if entry is not None and entry.plan_digest != plan.digest:
-        raise PlanError("the charge is for another plan")
+    fits = fits and (entry is None or entry.plan_digest == plan.digest)
     coverage = header.get("coverage")
     if coverage is not None:
         coverage = np.array([operator.index(answer) for answer in coverage], dtype=np.int64)
-    if (0 if coverage is None else coverage.size) != plan.noise.answers - plan.strategy.size:
-        raise PlanError("the coverage belongs to another plan")
+    size = 0 if coverage is None else coverage.size
+    if not fits or limited not in LIMITS or size != plan.noise.answers - plan.strategy.size:
+        raise PlanError("the limit, the rho, the charge or the coverage does not fit the plan")
     return {
         "plan": plan,
         "rho": rho,

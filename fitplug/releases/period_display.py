@@ -49,16 +49,14 @@ def check_period_display(plan: Plan, periods: str) -> None:
         check_display_names(group)
     if not separates_periods(plan.strategy, periods):
         raise WorkloadError(
-            "some queries of this series count several periods together, so its display tables "
-            f"need a table that lists the same counts for each cell of {periods}. Add such a "
-            "table, or leave display tables out."
+            f"display tables of a series need separate counts for each cell of {periods}. Leave "
+            "display tables out."
         )
     entries = plan.workload.cell_count * plan.strategy.size
     if entries > _MOST_ENTRIES:
         raise WorkloadError(
-            f"{plan.workload.cell_count:,} cells and {plan.strategy.size:,} answers are too many "
-            f"for display tables of a series; the limit of their product is {_MOST_ENTRIES:,}. "
-            "Leave display tables out."
+            f"{plan.strategy.size:,} answers times {plan.workload.cell_count:,} cells exceed the "
+            f"limit of {_MOST_ENTRIES:,} for display tables of a series. Leave display tables out."
         )
 
 
@@ -96,7 +94,10 @@ def verify_period_display(
         with report_damage(path):
             table = decode_parquet(path.read_bytes())
         if not (have_equal_metadata(table, expected) and agree(shown.display, table, expected)):
-            raise InputError(f"{path}: the display table does not follow from the answers.")
+            raise InputError(
+                f"{path}: the display table does not match the answers. Get the folder again from "
+                "its publisher."
+            )
 
 
 def _make_tables(

@@ -124,8 +124,8 @@ class PartialRelease(NoisyAnswers):
         """Raise WorkloadError if a combination used answers that are not known."""
         if np.isnan(values).any():
             raise WorkloadError(
-                f"the expression uses periods of {self.periods} that are not drawn yet; "
-                f"{self.drawn} of {self.period_count} periods are drawn. Use only drawn periods."
+                f"the expression uses periods of {self.periods} that are not drawn yet (drawn: "
+                f"{self.drawn} of {self.period_count})"
             )
 
     def _find_known(self, g: int) -> AnyArray:
@@ -286,7 +286,10 @@ def check_period_tables(release: PartialRelease, folder: Path, digest: str) -> N
             expected, said = release.make_table(group, read_intervals(table), release.drawn - 1)
         said["fitplug.answers_digest"] = digest
         if not are_equal_tables(table, make_arrow(expected, said)):
-            raise InputError(f"{path}: the table does not match the answers. The table was edited.")
+            raise InputError(
+                f"{path}: the table does not match the answers. Get the folder again from its "
+                "publisher."
+            )
 
 
 def _describe_rows(rows: Sequence[str | None], labels: Sequence[str]) -> str | None:

@@ -102,7 +102,7 @@ def plot_release(
             raise WorkloadError("a map needs regions=, a GeoJSON file with the outlines")
         return _plot_map(_check(shown, kind, 1), regions, ax)
     if regions is not None:
-        raise WorkloadError(f"regions= is for a map, not for {kind!r}. Leave it out.")
+        raise WorkloadError(f"regions= is for maps, not for {kind!r}. Remove regions=.")
     if kind == "bars":
         return _plot_bars(_check(shown, kind, 1), ax)
     if kind == "pyramid":
@@ -124,8 +124,8 @@ def _read_estimates(
     factors = [factor for factor in group.factors if factor.rows > 1]
     if len(factors) > 2:
         raise WorkloadError(
-            f"group {name!r} has {len(factors)} attributes, and a plot shows at most 2. Plot the "
-            "data frame of release.to_pandas instead."
+            f"a plot shows at most 2 attributes, but {name!r} has {len(factors)}. Plot the data "
+            "frame of release.to_pandas instead."
         )
     intervals = choose_intervals(group, confidence, simultaneous)
     shape = tuple(factor.rows for factor in factors)
@@ -161,8 +161,8 @@ def _check(shown: _Estimates, kind: Kind, attributes: int) -> _Estimates:
     if shown.values.ndim != attributes:
         needed = "one attribute" if attributes == 1 else "two attributes"
         raise WorkloadError(
-            f"{kind!r} needs exactly {needed} with several rows, but {shown.group.name!r} has "
-            f"{shown.values.ndim} such attributes. Remove the setting 'kind', or choose 'lines'."
+            f"a plot of kind {kind!r} needs {needed} with several rows, but {shown.group.name!r} "
+            f"has {shown.values.ndim}. Remove the setting 'kind'."
         )
     return shown
 
@@ -179,8 +179,8 @@ def _plot_lines(shown: _Estimates, ax: Any) -> Figure:
     kinds = shown.labels[1] if len(shown.labels) == 2 else [""]
     if len(kinds) > len(LINE_COLOURS):
         raise WorkloadError(
-            f"a plot of 'lines' has {len(LINE_COLOURS)} colours, but the smaller attribute needs "
-            f"{len(kinds)} lines. Choose 'grid'."
+            f"a plot of 'lines' can have at most {len(LINE_COLOURS)} lines, not {len(kinds)}. "
+            "Choose 'grid'."
         )
     lines, spans = (part.reshape(len(along), -1) for part in (shown.values, shown.moe))
     width = min(10.0, 4.5 + 0.12 * len(along))
@@ -253,8 +253,7 @@ def _plot_pyramid(shown: _Estimates, ax: Any) -> Figure:
         shown = shown.swap()
     if shown.values.shape[1] != 2:
         raise WorkloadError(
-            "a pyramid needs an attribute with two rows, but the attributes of "
-            f"{shown.group.name!r} have {shown.values.shape[0]} and {shown.values.shape[1]}. "
+            f"a pyramid needs an attribute with two rows, but {shown.group.name!r} has none. "
             "Choose 'lines' or 'grid'."
         )
     count = len(shown.labels[0])

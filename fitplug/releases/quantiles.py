@@ -107,10 +107,7 @@ def parse_quantile(text: str) -> QuantileExpression | None:
                 f"{text!r} names no quantile. Write, for example, quantile({asked}, 0.9)."
             ) from None
     if len(rest) > 1:
-        raise WorkloadError(
-            f"{text!r} has too many parts between the parentheses. Write EXPRESSION, ATTRIBUTE "
-            "there."
-        )
+        raise WorkloadError(f"{text!r} has too many arguments. Name at most one attribute.")
     return QuantileExpression(asked, q, rest[0].strip("\"'") if rest else None)
 
 
@@ -173,7 +170,7 @@ class _CumulativeCounts:
         if len(outer) > 1:
             raise WorkloadError(
                 f"Quantiles of {name!r} need a selection of adjacent values. Select every value "
-                "between the first and the last one."
+                "from the first to the last."
             )
         ((self._first, stop),) = outer
         self._reader, self._asked, self._within = reader, asked, within
@@ -343,20 +340,16 @@ def _find_attribute(release: NoisyAnswers, terms: Terms, of: str | None) -> str:
     ]
     if of is not None:
         if of not in ordered:
-            raise WorkloadError(
-                f"{of!r} has no order, or some counts do not list its values. "
-                f"{suggest_nearest(of, ordered)}"
-            )
+            raise WorkloadError(f"{of!r} has no quantiles. {suggest_nearest(of, ordered)}")
         return of
     if len(ordered) != 1:
         if not ordered:
             raise WorkloadError(
-                "Quantiles need an attribute whose values have an order, such as ages. Use a group "
-                "that lists these values."
+                "Quantiles need a query group that lists values in order, such as ages"
             )
         raise WorkloadError(
-            "Name one attribute for the quantiles, as in median(GROUP, NAME) or of=NAME: "
-            f"{', '.join(map(repr, ordered))}."
+            f"Several attributes have quantiles: {', '.join(map(repr, ordered))}. Name one, as in "
+            "median(GROUP, NAME) or of=NAME."
         )
     return ordered[0]
 
@@ -369,8 +362,8 @@ def _list_ends(release: NoisyAnswers, terms: Terms, attribute: str) -> IntArray:
         (factor,) = [f for f in release.plan.workload[name].factors if f.attribute == attribute]
         if factor.array is not None:
             raise WorkloadError(
-                f"the rows of {name!r} come from a matrix on {attribute!r}. Use a query group "
-                f"with the values, prefixes or ranges of {attribute!r}."
+                f"Quantiles of {attribute!r} need its values, prefixes or ranges, but {name!r} "
+                "uses a matrix"
             )
         if factor.kind not in ("identity", "prefix", "all_ranges"):
             first, last = factor.intervals().T

@@ -56,7 +56,7 @@ def read_regions(regions: Regions, labels: Sequence[str]) -> Outlines:
     features = content.get("features") if isinstance(content, Mapping) else None
     if not isinstance(features, list) or not features:
         raise WorkloadError(
-            "the regions are not a GeoJSON FeatureCollection. Give a GeoJSON file of regions."
+            "regions= must be a GeoJSON FeatureCollection with at least one feature"
         )
     codes = _find_codes(features, code, labels)
     row_of = {label: row for row, label in enumerate(labels)}
@@ -93,8 +93,7 @@ def _find_codes(
     missing = [label for label in labels if label not in set(most)]
     raise WorkloadError(
         f"{len(missing)} of {len(labels)} labels have no region, for example {missing[0]!r}. Name "
-        "the property that has the codes, as regions=(file, property). It is one of "
-        f"{[*names, 'id']}."
+        f"the property of the labels, as regions=(file, property): {[*names, 'id']}."
     )
 
 
@@ -105,7 +104,7 @@ def _read_rings(geometry: Mapping[str, Any]) -> list[FloatArray]:
     if kind == "Polygon":
         parts = [parts]
     elif kind != "MultiPolygon":
-        raise WorkloadError(f"a region is a {kind}. Maps need Polygons and MultiPolygons.")
+        raise WorkloadError(f"regions must be Polygons or MultiPolygons, not {kind}")
     try:
         return [np.asarray(ring, np.float64)[:, :2] for part in parts for ring in part]
     except (TypeError, ValueError, IndexError):

@@ -86,8 +86,8 @@ def read_rescued_answers(directory: str | PathLike[str]) -> dict[str, Any]:
     folder = Path(directory).absolute()
     if not (folder / PLAN).is_file():
         raise InputError(
-            f"{folder}: {PLAN} is missing. Use the folder that the error message of the "
-            "interrupted release named."
+            f"{folder}: {PLAN} is missing. Use the folder named by the error of the interrupted "
+            "release."
         )
     fields, _ = read_manifest(LocalPlace(folder), Plan.load(folder / PLAN))
     return fields | {"answers": np.asarray(fields["answers"])}

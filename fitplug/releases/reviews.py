@@ -104,8 +104,8 @@ def _set_limit(release: Release, limited: Limited | None) -> Release:
     """Return the release with this source of the limit on the rows per person."""
     if release.limited == "enforced" and limited == "declared":
         raise BudgetError(
-            "limited = 'declared' contradicts this release, whose count kept at most "
-            f"{release.plan.unit.records} rows per person. Remove the setting 'limited'."
+            "limited = 'declared' contradicts the release, which limited the rows per person. "
+            "Remove the setting 'limited'."
         )
     return replace(release, limited=limited or release.limited)
 

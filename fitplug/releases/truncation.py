@@ -82,8 +82,8 @@ class TruncationLoss:
         low, high = find_ratio_interval(self.kept, self.whole, 0.0, z)
         if self.whole.value <= 0 or math.isinf(high):
             raise InputError(
-                "the count of the second release is zero within its margin of error, so a share "
-                "of this count is meaningless. Release this count again with a smaller std."
+                "the count of the second release is zero within its margin of error. Release this "
+                "count again with a smaller std."
             )
         return 1 - high, 1 - low
 
@@ -117,22 +117,21 @@ def estimate_truncation(
     """
     if kept.limited != "enforced":
         raise InputError(
-            "the first release did not limit the rows per person, so no row was left out. Name a "
-            "first release that was counted with person=...."
+            "the first release did not limit the rows per person. Name a release that was counted "
+            "with person=."
         )
     one, two = get_limit(kept.plan.unit), get_limit(whole.plan.unit)
     is_known = whole.limited is not None
     if not is_known or not _keeps_more(_bind(whole, two), _bind(kept, one)):
-        other = f"{two.records:,}{describe_apart(two)}" if is_known else "does not state how many"
+        other = f"{two.records:,}{describe_apart(two)}" if is_known else "unknown"
         raise InputError(
-            f"the first release keeps at most {one.records:,} rows per "
-            f"person{describe_apart(one)}, and the second {other}. The second release must keep "
-            "more rows per person."
+            f"the second release must keep more rows per person ({other}) than the first "
+            f"({one.records:,}{describe_apart(one)})"
         )
     if kept.rows != whole.rows:
         raise InputError(
-            f"the two releases count different rows. First release: {_describe_rows(kept)}. Second "
-            f"release: {_describe_rows(whole)}. Count both with the same weight and filters."
+            f"the releases count different rows ({_describe_rows(kept)}; {_describe_rows(whole)}). "
+            "Count both with the same weight and filters."
         )
     for release, asked in ((kept, expression), (whole, of or expression)):
         _check_counts_rows(release, asked)
@@ -151,8 +150,8 @@ def _check_counts_rows(release: NoisyAnswers, expression: str) -> None:
         for name in terms:
             if workload[name].quantity != "rows":
                 raise InputError(
-                    f"{name!r} is a {workload[name].quantity}, not a number of rows. Give an "
-                    "expression of groups that count rows."
+                    f"{name!r} is a {workload[name].quantity}, not a number of rows. Use only "
+                    "groups that count rows."
                 )
 
 

@@ -85,8 +85,8 @@ def _verify_table_part(
     expected = make_table_part(release, part.slice, estimates, intervals, metadata)
     if not are_equal_tables(written, expected):
         raise InputError(
-            f"{folder}/{name_table_part(part.slice.number)}: the table does not match the "
-            "answers. The table was edited, or it belongs to another release."
+            f"{folder}/{name_table_part(part.slice.number)}: the table does not match the answers. "
+            "Get the folder again from its publisher."
         )
 
 

@@ -145,8 +145,7 @@ def _write_out(path: AnswerPath) -> Columns:
 def make_plan_error(plan: Plan, what: str) -> PlanError:
     """Make the error for a plan that must not be released, which only a bug can cause."""
     return PlanError(
-        f"plan {plan.digest[:12]} {what}. Nothing was charged or released. Please report this as a "
-        "bug in fitplug"
+        f"plan {plan.digest[:12]} {what}; nothing was charged or released. Please report this bug."
     )
 
 

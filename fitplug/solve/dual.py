@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
+from fitplug.errors import BAD_PROOF
 from fitplug.numeric import BoolArray, FloatArray
 from fitplug.solve.fixed_point import (
     MIXING,
@@ -252,7 +253,7 @@ def evaluate_numbers(
     """
     P, Q = multiples @ p, incidence.T @ q
     if not min(P.min(), Q.min()) > 0:
-        raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
+        raise np.linalg.LinAlgError(BAD_PROOF)
     z = np.sqrt(P / Q)
     value = float(np.sqrt(P * Q).sum())
     return DualValue(value, multiples.T @ (1 / z), incidence @ z, (1 / np.sqrt(z),))

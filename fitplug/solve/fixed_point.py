@@ -129,8 +129,7 @@ def find_fixed_point(
                 return FixedPoint(best_lower, best_upper, iteration, stopped)
         elif not extrapolated:
             raise DesignError(
-                "the targets differ by too many orders of magnitude to prove the plan's cost. "
-                "Use targets of more similar size, or split the workload into several."
+                "the targets differ too much in size. Use targets of more similar size."
             )
         if extrapolated and last is not None and _is_worse(here, last, merit_error):
             # Another extrapolation might fail in the same way forever. The plain step from the last

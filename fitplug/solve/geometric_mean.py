@@ -20,6 +20,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.linalg.blas import dtrmm
 from scipy.special import ellipj, ellipk
 
+from fitplug.errors import BAD_PROOF
 from fitplug.numeric import FloatArray, freeze
 from fitplug.solve.problem import Block
 
@@ -123,7 +124,7 @@ def compute_mean(block: Block, p: FloatArray, q: FloatArray) -> GeometricMean:
     B, L = block.basis, block.representation
     q = q[block.rows]
     if not min(p.min(), q.min()) > 0:
-        raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
+        raise np.linalg.LinAlgError(BAD_PROOF)
     scaled_L = L * np.sqrt(q)[:, None]
     if _has_diagonal_product(B):
         entries = B * B

@@ -127,8 +127,7 @@ def _decide_rank(diagonal: FloatArray, size: int) -> int:
     doubtful = (diagonal > noise) & (diagonal < max(1e-9 * largest, 100 * noise))
     if doubtful.any():
         raise WorkloadError(
-            "some queries are almost, but not exactly, linear combinations of other queries, so "
-            "the rank of the workload is uncertain. Round the coefficients of these queries, or "
-            "leave out one of the queries."
+            "some queries are almost, but not exactly, linear combinations of other queries. Round "
+            "the coefficients of these queries."
         )
     return int((diagonal > noise).sum())

@@ -167,8 +167,8 @@ def solve_sm2(
     block = problem.blocks[0]
     if len(problem.blocks) != 1:
         raise DesignError(
-            "the solver 'sm2' does not support this workload, which needs several covariance "
-            "matrices. Remove the setting 'solver'."
+            "the solver 'sm2' does not support a workload this complex. Remove the setting "
+            "'solver'."
         )
     d, m = problem.cells, problem.queries
     p, q = np.full(d, 1 / d), np.full(m, 1 / m)

@@ -240,9 +240,7 @@ def build_factor(name: str, attribute: Attribute, query: Any) -> Factor:
 def _make_measure_error(name: str, attribute: Attribute) -> WorkloadError:
     """Make the error for a query that is not possible on a measure."""
     kinds = " or ".join(map(repr, (*get_codec(attribute).quantities, "total")))
-    return WorkloadError(
-        f"{name} is a measure. Use {kinds}, or leave {name} out to count all rows."
-    )
+    return WorkloadError(f"{name} is a measure. Use {kinds}.")
 
 
 def build_labelled_factor(name: str, attribute: Attribute, array: Any, labels: Any) -> Factor:
@@ -279,7 +277,7 @@ def _build_named_factor(name: str, attribute: Attribute, kind: str) -> Factor:
     kind = "identity" if kind in levels else kind
     left_out = codec.size - codec.value_count
     if kind in ("prefix", "all_ranges") and not codec.value_count:
-        raise WorkloadError(f"{name} = {kind!r} needs values in order, and {name} has none.")
+        raise WorkloadError(f"{name} = {kind!r} needs an attribute with values in order")
     return Factor(name, kind, attribute.size, left_out=left_out)
 
 
@@ -297,7 +295,7 @@ def build_interval_factor(name: str, attribute: Attribute, cells: Any) -> Factor
     fits = isinstance(cells, np.ndarray) and cells.dtype == np.int64 and cells.ndim == 2
     if not fits or cells.shape[1] != 2 or not len(cells):
         raise WorkloadError(
-            f"{name}: each range must be a pair of integers, the numbers of its first and last cell"
+            f"{name}: each range must be a pair of integers: its first and last cell"
         )
     first, last = cells.T
     if not ((first >= 0) & (first <= last) & (last < attribute.size)).all():
@@ -335,24 +333,22 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         )
     array = read_array(given)
     if array.dtype.kind == "c":
-        raise WorkloadError(
-            f"{name}: the matrix is complex. Give real numbers, for example its .real."
-        )
+        raise WorkloadError(f"{name}: the matrix must have real numbers, not complex numbers")
     if array.dtype.kind not in "iufb":
         raise WorkloadError(
             f"{name}: the matrix is not an array of numbers. Give rows of equal length."
         )
     array = array.astype(np.float64)
     if array.ndim != 2:
-        raise WorkloadError(f"{name}: the matrix has {array.ndim} dimensions. Give 2.")
+        raise WorkloadError(f"{name}: the matrix must have 2 dimensions, not {array.ndim}")
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise WorkloadError(
             f"{name}: the matrix is empty, shape {array.shape}. Give at least one row."
         )
     if cells is not None and array.shape[1] != cells:
         raise WorkloadError(
-            f"{name}: the matrix has {array.shape[1]} columns, but the attribute has {cells} "
-            "cells. Give each row one number per cell. For ranges of values, use `ranges`."
+            f"{name}: the matrix must have {cells} columns, one per cell, not {array.shape[1]}. "
+            "For ranges of values, use `ranges`."
         )
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):

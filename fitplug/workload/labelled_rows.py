@@ -115,13 +115,12 @@ def build_matrix(
                 row[first : last + 1] += coefficient
         if not row.any():
             raise WorkloadError(
-                f"{name}: all coefficients of row {label!r} are zero or cancel each other. Change "
-                "the coefficients, or leave out the row."
+                f"{name}: all coefficients of row {label!r} are zero or cancel each other. Leave "
+                "out the row."
             )
         if is_misnamed(members, label, row):
             raise WorkloadError(
-                f"{name}: the row label {label!r} is also the label of a value that this row does "
-                "not count. Rename the row."
+                f"{name}: the row label {label!r} is already the label of a value. Rename the row."
             )
     return matrix + 0.0, tuple(label for label, _ in labelled.named)
 
@@ -150,17 +149,14 @@ def _find_cells(
     """Find the first and last cell of a value in a row, or raise WorkloadError."""
     intervals = members.find(value)
     if not intervals:
-        number = isinstance(value, (int, float)) and is_set
-        use = (
-            " A list holds values; use a mapping { value = number } for coefficients."
-            if number
-            else ""
-        )
-        raise WorkloadError(f"{name}: row {label!r}: {members.describe_unknown(value, name)}{use}")
+        unknown = members.describe_unknown(value, name)
+        if is_set and isinstance(value, (int, float)) and members.codec.value_type is str:
+            unknown = f"{name} has no value {value!r}. Write coefficients as {{ value = number }}."
+        raise WorkloadError(f"{name}: row {label!r}: {unknown}")
     if len(intervals) > 1:
         raise WorkloadError(
-            f"{name}: row {label!r}: nodes of several levels have the name {value!r}. List the "
-            "leaves that you mean."
+            f"{name}: row {label!r}: nodes of several levels have the name {value!r}. List leaves "
+            "instead."
         )
     return intervals.pop()
 
@@ -178,8 +174,8 @@ def check_matrix_size(name: str, rows: int, cells: int) -> None:
     """
     if rows * cells > MOST_ENTRIES:
         raise WorkloadError(
-            f"{name}: the matrix has {rows} x {cells} entries; at most {MOST_ENTRIES} fit "
-            "into memory. Split it into several groups, or use levels, ranges or prefixes."
+            f"{name}: a matrix can have at most {MOST_ENTRIES:,} entries, not {rows:,} x "
+            f"{cells:,}. Use levels, ranges or prefixes instead."
         )
 
 

@@ -88,8 +88,7 @@ def queries(
     """
     if not isinstance(factors, Mapping):
         raise WorkloadError(
-            "fp.queries needs a dict that gives each attribute its kind of query, such as "
-            f'{{"age": "prefix"}}, not {type(factors).__name__}'
+            f'fp.queries needs a dict, such as {{"age": "prefix"}}, not {type(factors).__name__}'
         )
     target = {
         "variance": variance,
@@ -302,9 +301,8 @@ def marginals(
     tables = _count_tables(len(names), numbers)
     if tables > MOST_TABLES:
         raise WorkloadError(
-            f"marginals of {', '.join(map(str, numbers))} of {len(names)} attributes make "
-            f"{tables:,} tables. The limit is {MOST_TABLES:,} tables. Name fewer attributes, or "
-            "use smaller numbers in 'ways'."
+            f"marginals would make {tables:,} tables; the limit is {MOST_TABLES:,}. Use smaller "
+            "numbers in 'ways'."
         )
     try:
         read = read_target(**target)
@@ -312,8 +310,8 @@ def marginals(
         raise WorkloadError(f"marginals: {error}") from None
     if read.value.shape not in ((), (tables,)):
         raise WorkloadError(
-            f"marginals: {read.kind} has shape {read.value.shape}. Give one number, or a list "
-            f"with one number for each of the {tables:,} tables."
+            f"marginals: {read.kind} must be one number, or one for each of the {tables:,} tables, "
+            f"not an array of shape {read.value.shape}"
         )
     return UnboundMarginals(names, numbers, read)
 

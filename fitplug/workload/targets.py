@@ -162,18 +162,11 @@ def read_target(
             positive finite numbers, or a keyword belongs to another kind of target.
     """
     kind, amount = _find_kind(variance, std, moe)
-    if kind != "moe" and confidence is not None:
-        raise WorkloadError(
-            f"the setting 'confidence' is only for the target 'moe', but the target is {kind}. "
-            "Remove 'confidence'."
-        )
     if not isinstance(simultaneous, bool):
-        raise WorkloadError(f"simultaneous = {simultaneous!r} must be True or False")
-    if kind != "moe" and simultaneous:
-        raise WorkloadError(
-            f"the setting 'simultaneous' is only for the target 'moe', but the target is {kind}. "
-            "Remove 'simultaneous'."
-        )
+        raise WorkloadError(f"simultaneous must be True or False, not {simultaneous!r}")
+    for name, is_given in (("confidence", confidence is not None), ("simultaneous", simultaneous)):
+        if kind != "moe" and is_given:
+            raise WorkloadError(f"{name!r} needs the target 'moe', not {kind!r}. Remove {name!r}.")
     if kind == "moe":
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
         check_confidence(confidence)
@@ -185,7 +178,7 @@ def read_target(
         if wrong.any():
             at = [int(i) for i in np.argwhere(wrong)[0]]
             place = f"{kind}{at}" if at else kind
-            raise WorkloadError(f"{place} = {value[tuple(at)]:g} must be {text}")
+            raise WorkloadError(f"{place} must be {text}, not {value[tuple(at)]:g}")
     if value.size == 0:
         raise WorkloadError(f"{kind} is an empty array. Give one target per query.")
     if not 1 / largest <= float(value.min()) <= float(value.max()) <= largest:
@@ -234,12 +227,10 @@ def check_confidence(confidence: float) -> None:
     Raises:
         WorkloadError: `confidence` is not such a number.
     """
-    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+    if not isinstance(confidence, (int, float)) or not LEAST_CONFIDENCE <= confidence < 1:
         raise WorkloadError(
-            f"confidence = {confidence!r} must be above 0 and below 1, such as 0.95"
+            f"confidence must be at least {LEAST_CONFIDENCE:g} and below 1, not {confidence!r}"
         )
-    if confidence < LEAST_CONFIDENCE:
-        raise WorkloadError(f"confidence = {confidence!r} must be at least {LEAST_CONFIDENCE:g}")
 
 
 def two_sided_quantile(confidence: float) -> float:

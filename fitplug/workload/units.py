@@ -63,8 +63,7 @@ class AddRemove:
     def __post_init__(self) -> None:
         if not is_positive_integer(self.records) or self.records > MOST_RECORDS:
             raise BudgetError(
-                f"records, the most rows per person, must be an integer from 1 to {MOST_RECORDS}, "
-                f"not {self.records!r}"
+                f"records must be an integer from 1 to {MOST_RECORDS}, not {self.records!r}"
             )
         if not isinstance(self.distinct, bool):
             raise BudgetError(f"distinct must be True or False, not {self.distinct!r}")
@@ -75,10 +74,7 @@ class AddRemove:
                 "the settings 'distinct' and 'once_per' cannot be combined. Remove one of them."
             )
         if self.records == 1 and (self.distinct or self.once_per is not None):
-            raise BudgetError(
-                "the settings 'distinct' and 'once_per' need records of at least 2, because one "
-                "row per person is always distinct. Remove the setting, or raise records."
-            )
+            raise BudgetError("the settings 'distinct' and 'once_per' need records of at least 2")
 
     def __str__(self) -> str:
         if self.records == 1:
@@ -144,13 +140,14 @@ def _check_attributes(key: str, names: Sequence[str], domain: Domain) -> None:
     """Raise DomainError if a name is not an attribute of a domain, or a measure."""
     for name in list_measures(domain, domain.ordered(names)):
         raise DomainError(
-            f"the setting {key} names the measure {name!r}. Name an attribute that divides rows "
-            "into cells."
+            f"the setting {key!r} names the measure {name!r}. Name another attribute."
         )
 
 
 Unit: TypeAlias = AddRemove | ReplaceOne
 """A unit of privacy."""
+
+_DISTINCT_MEASURE = "distinct=True cannot be combined with the measure {}. Use once_per= instead."
 
 ONE_RECORD = AddRemove()
 """The default: one row, added or removed."""
@@ -203,15 +200,11 @@ def check_measures(unit: Unit, domain: Domain, names: Sequence[str]) -> None:
     shares = count_shares(domain, measures)
     if shares > MOST_SHARES:
         raise WorkloadError(
-            f"the numbers of units between the bounds of the measures {', '.join(measures)} have "
-            f"the product {shares:,}. The limit is {MOST_SHARES:,}. Give the measures larger "
-            "units."
+            f"the measures {', '.join(measures)} divide each row into {shares:,} shares; the limit "
+            f"is {MOST_SHARES:,}. Give the measures larger units."
         )
     if measures and isinstance(unit, AddRemove) and unit.distinct:
-        raise WorkloadError(
-            f"distinct=True cannot be combined with the measure {measures[0]}. Remove the setting "
-            "'distinct', or replace it with 'once_per'."
-        )
+        raise WorkloadError(_DISTINCT_MEASURE.format(measures[0]))
 
 
 def read_unit(spec: Mapping[str, Any]) -> Unit:
@@ -220,7 +213,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
     Raises:
         BudgetError: The table does not describe a unit.
     """
-    form = "Write { records = 3 }, with distinct = true or once_per = NAME, or { replace_one = [] }"
+    form = "Write, for example, { records = 3 } or { replace_one = [] }."
     if set(spec) == {"replace_one"}:
         within = spec["replace_one"]
         if not isinstance(within, list | tuple):
@@ -228,7 +221,7 @@ def read_unit(spec: Mapping[str, Any]) -> Unit:
         return ReplaceOne(tuple(within))
     unknown = sorted(set(spec) - {"records", "distinct", "once_per"})
     if unknown or "records" not in spec:
-        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "has no number of rows"
+        wrong = f"has the unknown key {unknown[0]!r}" if unknown else "lacks the key 'records'"
         raise BudgetError(f"the unit of privacy {wrong}. {form}")
     return AddRemove(**spec)
 
@@ -277,10 +270,7 @@ class BoundUnit:
         elif unit.once_per is not None:
             names = (unit.once_per,)
         elif measures := list_measures(domain, names):
-            raise DomainError(
-                f"distinct=True cannot be combined with the measure {measures[0]}. Remove the "
-                "setting 'distinct', or replace it with 'once_per'."
-            )
+            raise DomainError(_DISTINCT_MEASURE.format(measures[0]))
         return cls(unit, tuple(sorted((name, get_codec(domain[name]).digest) for name in names)))
 
     @property
@@ -386,6 +376,6 @@ def read_bound_unit(spec: Mapping[str, Any]) -> BoundUnit:
     is_of_texts = isinstance(cells, dict) and all(isinstance(d, str) for d in cells.values())
     if not is_of_texts or allows_any_rows(unit):
         raise BudgetError(
-            "the setting cells of a unit of privacy must be a table of attribute names and texts"
+            "the setting 'cells' of a unit of privacy must be a table of attribute names and texts"
         )
     return BoundUnit(unit, tuple(sorted(cells.items())))

@@ -127,7 +127,7 @@ UNITS = [
     case("undecided unit", UNIT, 'unit = "?"', "[privacy] unit is still open", ONE),
     case("unit a number", UNIT, "unit = 3", "[privacy] unit = 3 must be a table", ONE),
     case("unit a text", UNIT, 'unit = "person"', "[privacy] unit = 'person' must be a table", ONE),
-    case("unit empty", UNIT, "unit = {}", "has no number of rows. Write { records = 3 }"),
+    case("unit empty", UNIT, "unit = {}", "the key 'records'. Write, for example, { records"),
     *(
         case(f"records {n}", "records = 1", f"records = {n}", "[privacy] unit", shown)
         for n, shown in [
@@ -155,7 +155,7 @@ DOMAIN = [
     case("integer category twice", SEX, "[1, 2, 2]", "'SEX'", "2", "twice"),
     case("categories of two types", SEX, '["1", 2]', "'SEX'", "str", "int"),
     case("fractions as categories", SEX, "[1.5, 2.5]", "'SEX'", "float"),
-    case("categories beyond 64 bits", SEX, f"[{2**63}]", "'SEX'", str(2**63), "64 bits"),
+    case("categories beyond 64 bits", SEX, f"[{2**63}]", "'SEX'", str(2**63), "2**62"),
     case("a string for a list", SEX, '"1"', "'SEX'", "'1'"),
     case("a number for a list", SEX, "1", "'SEX'", "1"),
     case("empty table", SEX, "{}", "'SEX'", "'categories'"),
@@ -271,10 +271,10 @@ TARGETS = [
     *(
         case(f"confidence {value}", "confidence = 0.9", f"confidence = {value}", "income", shown)
         for value, shown in [
-            ("0", "confidence = 0"), ("1", "confidence = 1"), ("90", "confidence = 90"),
-            ("-0.9", "confidence = -0.9"), ("nan", "confidence = nan"), ("[0.9]", "confidence"),
-            ("true", "confidence = True"), ('"0.9"', "confidence = '0.9'"),
-            ("1e-18", "confidence = 1e-18"),
+            ("0", "below 1, not 0"), ("1", "below 1, not 1"), ("90", "below 1, not 90"),
+            ("-0.9", "below 1, not -0.9"), ("nan", "below 1, not nan"), ("[0.9]", "confidence"),
+            ("true", "below 1, not True"), ('"0.9"', "confidence = '0.9'"),
+            ("1e-18", "below 1, not 1e-18"),
         ]
     ),
 ]  # fmt: skip
@@ -712,17 +712,19 @@ def far_too_many(header: dict, arrays: dict) -> None:
     arrays["table0"][0, 0] = arrays["table1"][0] = 2**50
 
 
+NOT_COUNTS = ("the counts of table", "must be integers of at least 0")
+
 COUNTS_EDITS = {
-    "negative": (lambda h, a: a.update(table0=a["table0"] - NUMBER), ("SEX", "AGE", "negative")),
-    "fractions": (lambda h, a: a.update(table1=a["table1"] + 0.5), ("INC", "float64", "integers")),
-    "booleans": (lambda h, a: a.update(table1=a["table1"] > 0), ("INC", "bool", "integers")),
+    "negative": (lambda h, a: a.update(table0=a["table0"] - NUMBER), NOT_COUNTS),
+    "fractions": (lambda h, a: a.update(table1=a["table1"] + 0.5), NOT_COUNTS),
+    "booleans": (lambda h, a: a.update(table1=a["table1"] > 0), NOT_COUNTS),
     "nan": (lambda h, a: a.update(table1=a["table1"] * np.nan), ("INC", "integers")),
     "strings": (lambda h, a: a.update(table1=np.array([WORD, WORD])), ("counts.npz",)),
     "another shape": (lambda h, a: a.update(table0=a["table0"][:, 1:]), ("damaged",)),
     "no histogram": (lambda h, a: a.update(table1=a["table1"] + NUMBER), ("disagree", "INC")),
     "too many for any plan": (
         lambda h, a: a.update({k: v * 0 + 2**60 for k, v in a.items()}),
-        ("overflow",),
+        ("counts more than",),
     ),
     "an array less": (lambda h, a: a.pop("table1"), ("counts",)),
     "an unknown attribute": (

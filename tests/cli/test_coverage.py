@@ -130,9 +130,13 @@ def test_counts_files_carry_it(root: Path, tmp_path: Path) -> None:
         (
             "{ records = 1 }",
             "{ replace_one = [] }",
-            "makes the number of rows in the tables public",
+            "cannot be combined with the unit of privacy",
         ),
-        ("{ records = 1 }", "{ records = 2, distinct = true }", "not limit a person's rows"),
+        (
+            "{ records = 1 }",
+            "{ records = 2, distinct = true }",
+            "cannot be combined with the unit of privacy",
+        ),
         ("coverage = true", 'coverage = true\nperiods = "AGE"', "periods"),
     ],
 )

@@ -57,11 +57,11 @@ class TestLevels:
         assert made.leaves == ((1, "a"), (1, "c"), (2, "b"), (2, "d"))
 
     def test_what_does_not_nest_is_refused(self):
-        with pytest.raises(fp.DomainError, match="do not nest with the levels state"):
+        with pytest.raises(fp.DomainError, match="does not nest with the levels state"):
             self.TREE.with_level("new", {code: code[-1] for code in TRACTS})
         with pytest.raises(
             fp.DomainError,
-            match="12 of 12 leaves have no label on the level new, for example '0100110'",
+            match="leaf '0100110' has no label on the level new",
         ):
             self.TREE.with_level("new", {})
 
@@ -250,7 +250,7 @@ def test_a_region_with_the_label_of_other_codes(place):
         ("{}", "crosswalk must map each new level"),
         ("{ file = 'r.csv' }", "crosswalk must map each new level"),
         ("{ state = 'r.csv' }", "level 'state' is named twice"),
-        ("{ total = 'r.csv' }", "name of a kind of query"),
+        ("{ total = 'r.csv' }", "level name 'total' is reserved"),
         ("{ new = 3 }", "crosswalk must be the path of a file"),
         ("{ new = { file = 'r.csv', leef = 'x' } }", "Did you mean 'leaf'"),
         ("{ new = { file = 'r.csv', leaf = 3 } }", "leaf must be a string"),

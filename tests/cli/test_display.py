@@ -91,8 +91,8 @@ def test_parts(folder):
     ("display", "says"),
     [
         ("{ totals = { totl = 40 } }", "[output] display: expression 'totl'"),
-        ("{ totals = { total = -1 } }", "no nonnegative histogram"),
-        ('{ totals = { total = 3, "people[sex = f]" = 4 } }', "no nonnegative histogram"),
+        ("{ totals = { total = -1 } }", "no nonnegative counts"),
+        ('{ totals = { total = 3, "people[sex = f]" = 4 } }', "no nonnegative counts"),
         ("{ total = 40 }", "display"),
     ],
 )
@@ -150,11 +150,9 @@ def test_python_refuses_display_tables_before_the_charge(folder):
     plan = fp.design(fp.Workload(domain, [fp.total(std=2)]), unit=fp.AddRemove())
     ledger = fp.Ledger(folder / "budget.db", rho=1)
     for data in (folder / "rows.csv", fp.count(folder / "rows.csv", plan)):
-        with pytest.raises(fp.WorkloadError, match="no nonnegative histogram"):
+        with pytest.raises(fp.WorkloadError, match="no nonnegative counts"):
             fp.release(plan, data, folder / "out", ledger=ledger, display={"total": -1})
-        with pytest.raises(
-            fp.InputError, match="setting display is only for a release into a folder"
-        ):
+        with pytest.raises(fp.InputError, match="display= needs folder="):
             fp.release(plan, data, ledger=ledger, display=True)
     assert ledger.spent == 0
     assert not (folder / "out").exists()

@@ -250,24 +250,24 @@ class TestReport:
 
 REFUSED = [
     ('INCOME = "sum"', 'INCOME = "identity"', "INCOME is a measure. Use 'sum'"),
-    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "leave INCOME out to count all rows"),
+    ('INCOME = "sum"', 'INCOME = { ranges = [[0, 5]] }', "Use 'sum' or 'count' or 'total'."),
     ('INCOME = "sum"', 'INCOME = { rows = { a = ["0"] } }', "INCOME is a measure"),
     ("[0, 2000]", "[2000]", "measure = [2000] must be two numbers or dates, [low, high]"),
     ("[0, 2000]", "[2000, 0]", "lower bound 2000 must be below its upper bound 0"),
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
-    ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a finite number"),
-    ("[0, 2000]", "[true, 5]", "the measure's bound True must be a finite number"),
-    ("unit = 10", "unit = 7", "a whole number of units (unit 7)"),
-    ("unit = 10", "unit = 0.00001", "at most 33,554,432 units. Change a bound"),
-    ("unit = 10", 'unit = "a"', "unit = 'a' must be a positive number"),
+    ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a number between"),
+    ("[0, 2000]", "[true, 5]", "the measure's bound True must be a number between"),
+    ("unit = 10", "unit = 7", "a multiple of the unit 7 apart"),
+    ("unit = 10", "unit = 0.00001", "at most 33,554,432 units"),
+    ("unit = 10", 'unit = "a"', "unit must be a positive number below 2**53, not 'a'"),
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),
     ('"none"', '"0"', "other = '0' is also a listed value"),
     (', other = "none"', "", "Use 'sum' or 'total'"),
-    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "within names the measure 'INCOME'"),
+    ("{ records = 1 }", '{ replace_one = ["INCOME"] }', "'within' names the measure 'INCOME'"),
     ("{ records = 1 }", '{ records = 2, once_per = "INCOME" }', "names the measure 'INCOME'"),
     ("{ records = 1 }", "{ records = 2, distinct = true }", "combined with the measure INCOME"),
     ("tolerance = 0.1", 'periods = "INCOME"', "periods = 'INCOME' is a measure"),
-    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "is also an attribute of the queries"),
+    ('"people.csv"', '"people.csv"\nweight = "INCOME"', "both the weight and an attribute"),
 ]  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def test_measures_with_too_many_units_together_are_refused(tmp_path):
     spec = SPEC.replace("[domain]", more).replace('INCOME = "sum"', 'INCOME = "sum"\nTAX = "sum"')
     ran = fitplug("design", make(tmp_path, spec))
     assert ran.code == 2
-    assert "TAX, INCOME have the product 200,000,000" in ran.err
+    assert "TAX, INCOME divide each row into 200,000,000 shares" in ran.err
 
 
 def test_truncation_of_sums_is_not_estimated(tmp_path):

@@ -253,7 +253,7 @@ def test_what_is_free_is_free_for_persons_with_several_records():
 def test_nothing_is_free_at_a_cell_where_records_are_replaced():
     plan = fp.design(PLANS["cells that cost less"]().workload, unit=fp.ReplaceOne())
     assert not collect_facts(plan).free_counts
-    with pytest.raises(BudgetError, match="no unused budget per cell"):
+    with pytest.raises(BudgetError, match="has no unused budget"):
         plan.unused_budget()
 
 

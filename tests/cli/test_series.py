@@ -132,7 +132,7 @@ def test_what_is_drawn_is_shown_and_verified(tmp_path, spec):
         assert "needs a complete release" in ran.err
     ran = fitplug("estimate", out, "months")
     assert ran.code == 2
-    assert "out is a series, not a release. `fitplug show` prints what is drawn" in ran.err
+    assert "out is a series, not a release. Use `fitplug show`" in ran.err
     ran = fitplug("verify", out)
     assert (ran.code, ran.err) == (0, "")
     assert "the tables of 2 of 3 periods follow from the noisy sums" in ran.out

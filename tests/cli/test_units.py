@@ -83,11 +83,11 @@ def test_units_are_read(spec: Path, written: str, unit: object) -> None:
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("unit = {}", "[privacy] unit: the unit of privacy has no number of rows"),
+        ("unit = {}", "[privacy] unit: the unit of privacy lacks the key 'records'"),
         ("unit = { records = 0 }", "must be an integer from 1 to 1000000, not 0"),
         (
             "unit = { record = 3 }",
-            "the unit of privacy has the unknown key 'record'. Write { records = 3 }",
+            "the unit of privacy has the unknown key 'record'. Write, for example, { records = 3 }",
         ),
         ("unit = { records = 3, once_per = 1 }", "once_per must be the name of an attribute"),
         ('unit = { records = 3, once_per = "YEAR" }', "'YEAR'"),

@@ -142,7 +142,7 @@ def test_a_column_has_labels(folder):
             "line 3: the code has a different label on an earlier line",
         ),
         (TREE | {"label": "names"}, "no column 'names'"),
-        (TREE | {"label": {"county": "name"}}, "no level 'county'"),
+        (TREE | {"label": {"county": "name"}}, "unknown level 'county'"),
         (TREE | {"label": 3}, "'label' must be the name of a column"),
         (
             {"levels": {"s": 2}, "leaves": "codes.txt", "label": "name"},
@@ -159,7 +159,7 @@ def test_wrong_labels_of_files_are_refused(folder, entry, says):
 @pytest.mark.parametrize(
     ("labels", "says"),
     [
-        ({"sex": {"3": "x"}}, "'3' has a label, but it is not one of"),
+        ({"sex": {"3": "x"}}, "the labels name an unknown value '3'"),
         ({"sex": {"1": ""}}, "each label must be a string"),
         ({"sex": {"1": 1}}, "must be a string"),
         ({"age": {"1": "x"}}, "no attribute 'age'"),

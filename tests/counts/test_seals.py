@@ -125,7 +125,7 @@ def test_wrong_nonces_are_refused(nonce):
     [((1,), 1), ((2, 1), 1), ((2, 1), 4), ((-1, 1), 1), ((1.0, 1), 1)],
 )
 def test_numbers_of_no_records_are_refused(by_attribute, in_no_table):
-    with pytest.raises(fp.TablesError, match="rows left out of the tables"):
+    with pytest.raises(fp.TablesError, match="rows outside the tables are invalid"):
         OutsideCounts(("sex", "age"), by_attribute, in_no_table)
 
 

@@ -92,7 +92,7 @@ def test_weights_multiply_shares():
 
 def test_tables_that_hold_no_whole_records_are_refused():
     given = {("sex", "income"): [[1, 2], [4, 0]], ("sex",): [1, 1]}
-    with pytest.raises(fp.TablesError, match=r"do not add up to whole rows .*each row is 4 shares"):
+    with pytest.raises(fp.TablesError, match=r"do not add up to whole rows"):
         fp.Tables(DOMAIN, given)
     whole = fp.Tables(DOMAIN, given | {("sex", "income"): [[1, 3], [4, 0]]})
     assert whole.marginal(("sex",)).tolist() == [1, 1]
@@ -111,9 +111,7 @@ def test_too_many_shares_are_refused():
     wide = fp.Domain({"a": fp.Measure(0, 2**25), "b": fp.Measure(0, 2**25)})
     largest = fp.Tables(wide, {("a",): [2**57, 2**57]})
     assert largest.marginal(()).tolist() == 2**33
-    with pytest.raises(
-        fp.TablesError, match=r"2\*\*58 shares of rows, so 64-bit integers would overflow"
-    ):
+    with pytest.raises(fp.TablesError, match="counts more than 8,589,934,592 rows"):
         fp.Tables(wide, {("a",): [2**57, 2**57 + 2**10]})
     codes = {"a": np.zeros(257, np.int64), "b": np.zeros(257, np.int64)}
     with pytest.raises(fp.TablesError, match="larger units"):

@@ -235,7 +235,7 @@ def test_no_release_is_published_of_the_files_of_two_runs(tmp_path, ledger, monk
     with monkeypatch.context() as patch:
         patch.setattr(folder_publication, "_list_files", list_and_replace)
         if name == "tables.json":
-            with pytest.raises(fp.FitplugError, match="was replaced after it was listed"):
+            with pytest.raises(fp.FitplugError, match="changed before the release was finished"):
                 fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
             assert not (tmp_path / "out").exists()
         else:

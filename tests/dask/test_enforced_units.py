@@ -280,7 +280,7 @@ def test_the_seal_is_of_the_limit_too() -> None:
 
 @pytest.mark.parametrize("unit", [3, fp.ReplaceOne(), {"records": 3}])
 def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
-    with pytest.raises(TablesError, match="that the count enforced per person"):
+    with pytest.raises(TablesError, match=r"unit must be an fp.AddRemove or None"):
         fp.Tables(DOMAIN, {("kind",): [1, 2]}, unit=unit)
 
 
@@ -288,16 +288,16 @@ def test_what_was_kept_of_a_person_is_a_unit(unit: Any) -> None:
     ("options", "error", "says"),
     [
         ({"unit": fp.AddRemove(3)}, BudgetError, "Name the column of persons"),
-        ({"person": "id"}, BudgetError, "no setting limits the rows per person"),
+        ({"person": "id"}, BudgetError, "person= needs a unit of privacy"),
         (
             {"unit": fp.ReplaceOne(("month",)), "person": "id"},
             BudgetError,
-            "which of a person's rows are counted depends on all their values",
+            "person= cannot be combined with the unit of privacy",
         ),
         (
             {"unit": fp.AddRemove(3, once_per="site"), "person": "id"},
             DomainError,
-            "no table has the attribute 'site'. Add a query on 'site', or use AddRemove",
+            "no table has the attribute 'site' of once_per=. Add a query on 'site'",
         ),
         (
             {"unit": fp.AddRemove(3, once_per="year"), "person": "id"},
@@ -334,7 +334,10 @@ class TestPlans:
         path = write(tmp_path / "a.parquet", events(7))
         for unit in (fp.AddRemove(3), fp.AddRemove()):
             plan = fp.design(self.workload, unit=unit)
-            with pytest.raises(BudgetError, match=r"a different unit of privacy .*\. Remove unit="):
+            with pytest.raises(
+                BudgetError,
+                match=r"unit= differs from the plan's unit of privacy .*\. Remove unit=",
+            ):
                 fpd.count(fp.Source(path, person="id"), plan, unit=fp.AddRemove(2))
 
     def test_a_plan_for_one_record_keeps_one(self, tmp_path: Path) -> None:
@@ -404,7 +407,7 @@ def test_totals_within_do_not_depend_on_the_row_that_a_person_keeps(tmp_path: Pa
         with pytest.raises(TablesError, match="Count again without person="):
             fp.release(plan, first)
     assert moved
-    with pytest.raises(BudgetError, match="Count without person="):
+    with pytest.raises(BudgetError, match="person= cannot be combined with the unit"):
         fpd.count(fp.Source(before, person="id"), plan)
     assert fp.release(plan, fpd.count(before, plan)).public_totals is not None
 

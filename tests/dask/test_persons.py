@@ -579,7 +579,7 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
     [
         ({"unit": fp.AddRemove(2)}, BudgetError, "Name the column of persons"),
         ({"person_key": KEY}, BudgetError, "needs a count that limits the rows per person"),
-        ({"person": "id"}, BudgetError, "'id' identifies persons, but no setting limits"),
+        ({"person": "id"}, BudgetError, "person= needs a unit of privacy"),
         (
             {"person": "id", "unit": fp.AddRemove(1), "person_key": b"short"},
             TypeError,
@@ -588,7 +588,7 @@ def test_records_are_sorted_by_bucket_in_both_ways() -> None:
         (
             {"person": "age", "unit": fp.AddRemove(1)},
             DomainError,
-            "queries cannot use it as an attribute",
+            "'age' cannot be both a person column and an attribute",
         ),
         (
             {"person": "idd", "unit": fp.AddRemove(1)},

@@ -329,7 +329,7 @@ def test_counts_that_are_damaged_are_not_used(people, tmp_path, ledger, audit, m
         assert len(audit.read()) == drawn
         shutil.rmtree(stored)
     others = write_people(tmp_path / "others", seed=2)
-    with pytest.raises(fp.KeyTaken, match="the data, a choice of rows"):
+    with pytest.raises(fp.KeyTaken, match="of other data, other rows"):
         release_source(PLAN, others, tmp_path / "out", ledger=ledger)
     release_source(PLAN, people, tmp_path / "out", ledger=ledger)
     check_drawn_once(tmp_path / "out", audit, None, PLAN, tables)

@@ -146,7 +146,7 @@ class TestTheCharge:
         self, tmp_path, ledger, monkeypatch, what
     ):
         plan, tables, output = PLAN, TABLES, tmp_path / "out"
-        raised, message = fp.WorkloadError, "The limit is 1\\."
+        raised, message = fp.WorkloadError, "the limit is 1\\."
         if what == "a result column":
             domain = fp.Domain({"std": ["1", "2"]})
             plan = fp.design(fp.Workload(domain, [fp.marginal("std", std=9.0)]))
@@ -295,7 +295,7 @@ class TestResuming:
         cells[0, 0] += 1
         other = fp.Tables(DOMAIN, {("a", "b"): cells})
         before = len(audit.read())
-        with pytest.raises(fp.KeyTaken, match="its counts differ, because the data"):
+        with pytest.raises(fp.KeyTaken, match="unfinished release of other data, other rows"):
             release_source(PLAN, other, tmp_path / "out", ledger=ledger, key="a")
         with pytest.raises(fp.KeyTaken, match="begun in parts"):
             fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="a")
@@ -432,7 +432,7 @@ class TestResuming:
 
         with monkeypatch.context() as patch:
             patch.setattr(folder_release, "complete_folder", replace_and_complete)
-            with pytest.raises(InputError, match="was replaced after it was listed"):
+            with pytest.raises(InputError, match="changed before the release was finished"):
                 release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger)
         release_source(PLAN, TABLES, tmp_path / "out", ledger=ledger).verify()
         check_left_over(tmp_path, names=["budget.db", "out"])

@@ -133,7 +133,7 @@ def published(found: Restored, name: str = "part-00000.npy") -> Path:
 
 
 FAULTS: dict[str, tuple[Callable[[Restored], object], str]] = {
-    "damaged": (lambda f: flip(published(f)), "damaged, was edited"),
+    "damaged": (lambda f: flip(published(f)), "is damaged or was edited"),
     "without answers": (lambda f: published(f).unlink(), "is missing. Restore the folder"),
     "of other counts": (
         lambda f: rewrite_seal(published(f), f),

@@ -372,7 +372,9 @@ def test_large_sums_are_exact_and_beyond_int64_refused(tmp_path: Path) -> None:
     odd = 2**39 + 12345
     assert fpd.count(fp.Source(written(2**13, odd), weight="pop"), wanted)["sex"][0] == 2**13 * odd
     for rows in (2**13 + 1, 2**18 + 2**16, 2**23 + 2**17):
-        with pytest.raises((TablesError, DataError), match=r"more than 2\*\*53"):
+        with pytest.raises(
+            (TablesError, DataError), match=r"more than (2\*\*53|9,007,199,254,740,992)"
+        ):
             fpd.count(fp.Source(written(rows, 2**62), weight="pop"), wanted)
 
 
@@ -465,12 +467,12 @@ def test_one_person_more_changes_only_its_own_rows(tmp_path: Path, seed: int) ->
         ({"weight": "level"}, DataError, "'level' has the type string, but weights are integers"),
         ({"weight": "flag"}, DataError, "'flag' has the type bool, but weights are integers"),
         ({"weight": "money"}, DataError, "has the type decimal128.*but weights are integers"),
-        ({"weight": "age"}, DomainError, "is also an attribute of the queries"),
+        ({"weight": "age"}, DomainError, "cannot be both the weight and an attribute"),
         ({"weight": ""}, DomainError, "must be the name of a column"),
         (
             {"weight": "pop", "where": {"pop": 1}},
             DomainError,
-            "the filter 'where' cannot use 'pop'",
+            "the filter 'where' cannot use the weight column 'pop'",
         ),
         (
             {"weight": "pop", "person": "id", "unit": fp.AddRemove(1)},

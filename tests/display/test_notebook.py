@@ -192,7 +192,7 @@ def test_plots_of_many_values_and_of_too_many_attributes():
     bands = release.plot("a x c")
     assert len(bands.axes[0].collections) == 2
     assert any("," in text for text in texts(bands))
-    with pytest.raises(fp.WorkloadError, match="3 attributes"):
+    with pytest.raises(fp.WorkloadError, match="'three' has 3"):
         release.plot("three")
     with pytest.raises(KeyError, match="Did you mean"):
         release.plot("thre")
@@ -252,11 +252,11 @@ def test_a_map_joins_outlines_by_code(by_region, tmp_path):
     [
         (make_geojson(["01", "02", "04"]), "1 of 3 labels have no region, for example '03'"),
         ((make_geojson(REGIONS), "GEOID"), "the regions have no property 'GEOID'"),
-        ({"type": "Topology"}, "not a GeoJSON FeatureCollection"),
+        ({"type": "Topology"}, "must be a GeoJSON FeatureCollection"),
         ("missing.geojson", "cannot read the GeoJSON file"),
         (
             {"features": [{"id": c, "geometry": {"type": "Point"}} for c in REGIONS]},
-            "a Point. Maps need Polygons",
+            "must be Polygons or MultiPolygons, not Point",
         ),
         (
             {
@@ -287,7 +287,7 @@ def test_a_pyramid_has_two_sides_and_positive_labels(by_region):
     [
         ("region", {"kind": "pie"}, "unknown kind 'pie'"),
         ("region", {"kind": "map"}, "needs regions="),
-        ("region", {"kind": "bars", "regions": {}}, "for a map"),
+        ("region", {"kind": "bars", "regions": {}}, "is for maps"),
         ("region", {"kind": "pyramid"}, "two attributes"),
         ("region x age", {"kind": "pyramid"}, "an attribute with two rows"),
         ("sex x age", {"kind": "bars"}, "one attribute"),

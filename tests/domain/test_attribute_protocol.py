@@ -9,7 +9,6 @@ import pytest
 
 import fitplug as fp
 from fitplug.domain import Attribute, domain as domains, get_codec
-from fitplug.domain.attribute import CODECS
 from fitplug.domain.domain import suggest_fewer_cells
 from fitplug.expressions.parser import parse
 from fitplug.testing import check_attribute
@@ -84,11 +83,9 @@ def test_each_kind_conforms(name: str) -> None:
     check_attribute(attribute, values)
 
 
-def test_a_message_shows_every_kind() -> None:
-    with pytest.raises(fp.DomainError, match="5 is not an attribute") as caught:
+def test_what_is_no_attribute_is_refused() -> None:
+    with pytest.raises(fp.DomainError, match=r"5 must be a list .* \{ integers = \[0, 99\] \}"):
         domains.make_attribute(5)
-    for kind in CODECS.values():
-        assert kind.spec_form.example in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ class TestCells:
         (lambda: fp.Domain.from_spec({"a": {"integer": [0, 1]}}), "Did you mean 'integers'"),
         (lambda: fp.Domain.from_spec({"a": {"bins": [0, 1], "oter": 1}}), "'oter'"),
         (lambda: fp.Domain.from_spec({"a": {"integers": [0]}}), "two numbers"),
-        (lambda: fp.Domain.from_spec({"a": 5}), "5 is not an attribute"),
+        (lambda: fp.Domain.from_spec({"a": 5}), "5 must be a list of categories"),
         (lambda: PEOPLE["sax"], "Did you mean 'sex'"),
     ],
 )
@@ -183,9 +183,9 @@ class TestTables:
         [
             ({}, "no table"),
             ({("sex",): [1, 2, 3]}, "shape"),
-            ({("sex",): [-1, 2]}, "negative"),
+            ({("sex",): [-1, 2]}, "must be integers of at least 0"),
             ({("sex",): [1.0, 2.0]}, "integers"),
-            ({("sex",): [2**62, 2**62]}, "overflow"),
+            ({("sex",): [2**62, 2**62]}, "counts more than 9,007,199,254,740,992 rows"),
             ({("sax",): [1, 2]}, "Did you mean 'sex'"),
             ({("sex", "sex"): [[1, 2], [3, 4]]}, "twice"),
             ({("sex",): [1, 2], ("age",): [1, 1, 1, 1, 1]}, "disagree in total"),
@@ -204,9 +204,7 @@ class TestTables:
 
     def test_a_missing_table_is_named(self):
         tables = fp.Tables(PEOPLE, {("sex",): [1, 2]})
-        with pytest.raises(
-            fp.TablesError, match=r"needs the table \('age',\), but the counts have only \('sex',\)"
-        ):
+        with pytest.raises(fp.TablesError, match=r"no table with \('age',\)\. Count again"):
             tables.marginal(("age",))
 
     @given(seed=st.integers(0, 2**32), n=st.integers(0, 60))

@@ -201,7 +201,7 @@ WRONG = [
     ("total 'total'", "expected an operator or the end, found 'total' at character 7$"),
     ("(total", "expected \\), found the end"),
     ("total)", "found '\\)' at character 6"),
-    ("3", "the expression is a number and names no query group"),
+    ("3", "the expression names no query group. Known"),
     ("total + 3", "cannot add a number to counts at character 7"),
     ("total * total", "cannot multiply counts by counts at character 7"),
     ("total / 0", "division by zero at character 7"),
@@ -243,7 +243,7 @@ WRONG = [
     ("pyramid[age=1, age=2]", "selects no rows"),
     (
         "'voting age'[age >= 3]",
-        r": the rows of age in this query group are 2\.\.5, 4\.\.5\. Select whole rows",
+        r"\. Select whole rows of age: 2\.\.5, 4\.\.5\.",
     ),
     ("'voting age'", "cannot count all of age"),
     ("cities[income<=10]", r"half open, \[from, to\)\. Use income < 10"),
@@ -252,7 +252,7 @@ WRONG = [
     ("cities[place=roma]", "Did you mean 'rom'"),
     ("cities[place<=rom]", "nodes of place have no order"),
     ("regions[place=ulm]", "cannot count place = ulm"),
-    ("weighted", "Select some of them by number, for example sex = 0"),
+    ("weighted", "Select rows by number, for example sex = 0"),
     ("weighted[sex=2]", "there is no row 2"),
     ("weighted[sex<=1]", "select rows of a matrix by sex = number"),
     ("weighted[sex=0, sex=1]", "selects no row"),
@@ -270,7 +270,7 @@ def test_what_is_wrong_is_said_in_a_sentence(expression, says):
 def test_a_value_that_is_also_a_row_is_refused():
     domain = fp.Domain({"a": ["x", "y", "x..y"]})
     workload = fp.Workload(domain, [fp.queries({"a": "prefix"}, std=1.0, name="g")])
-    with pytest.raises(fp.WorkloadError, match="it is a value, and also the label of a row"):
+    with pytest.raises(fp.WorkloadError, match="names both a value and a row"):
         parse(workload, 'g[a = "x..y"]')
 
 
@@ -399,17 +399,17 @@ def test_hints_can_be_typed_back(label):
             parse(workload, text)
         return re.search(pattern, str(caught.value))[1]
 
-    typed = hinted("g", r"Select some of them by label, for example (.*)\.$")
+    typed = hinted("g", r"Select rows by label, for example (.*)\.$")
     assert parse(workload, f"g[{typed}]")["g"].tolist() == [1, 0]
     known = hinted("g['the sex' = qqqqqqqqqqqq]", "Known: (.*), 'rest'")
     assert parse(workload, f"g['the sex' = {known}]")["g"].tolist() == [1, 0]
-    typed = hinted("m", r"Select some of them by number, for example (.*)\.$")
+    typed = hinted("m", r"Select rows by number, for example (.*)\.$")
     assert parse(workload, f"m[{typed}]")["m"].tolist() == [1, 0]
     # Rows of values: those that add up to what is asked, and what was asked.
     values = fp.Domain({"a": ["1", label, "3"]})
     rows = [fp.queries({"a": fp.ranges([(label, label)])}, std=1.0, name="r")]
     workload = fp.Workload(values, rows)
-    typed = hinted("r[a = 3]", r": the rows of a in this query group are (.*)\. Select")
+    typed = hinted("r[a = 3]", r"Select whole rows of a: (.*)\.$")
     assert parse(workload, f"r[a = {typed}]")["r"].tolist() == [1]
     assert str(Condition("a", "=", (label,))) == f"a = {typed}"
 

@@ -63,10 +63,10 @@ ELSEWHERE = {
 """Pairs that do not exist: the family that is taken for small workloads instead of them."""
 
 REFUSED = {
-    ("tree", "distinct"): "Remove the setting 'distinct', or replace it",
-    ("cells apart", "distinct"): "Remove the setting 'distinct', or replace it",
-    ("tree and dense cells", "distinct"): "Remove the setting 'distinct', or replace it",
-    ("sums", "distinct"): "Remove the setting 'distinct', or replace it",
+    ("tree", "distinct"): "too large for the setting 'distinct'",
+    ("cells apart", "distinct"): "too large for the setting 'distinct'",
+    ("tree and dense cells", "distinct"): "too large for the setting 'distinct'",
+    ("sums", "distinct"): "Use once_per= instead",
 }
 TOLERANCES = {"crossed trees": 0.01}  # the product family is near enough otherwise
 CASES = [case for case in list_family_cases() if case not in REFUSED]

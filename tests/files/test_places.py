@@ -149,7 +149,7 @@ def test_places_that_would_replace_files_are_refused(tmp_path, monkeypatch):
     with pytest.raises(fp.InputError, match="cannot write to http://"):
         open_place("http://example.org/folder")
     monkeypatch.setattr(os, "link", os.replace)
-    with pytest.raises(fp.InputError, match="two different draws"):
+    with pytest.raises(fp.InputError, match="allows existing files to be overwritten"):
         LocalPlace(tmp_path).check_exclusive()
 
 

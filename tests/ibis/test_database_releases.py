@@ -95,17 +95,19 @@ def test_no_second_choice_of_rows_is_covered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"client": object()}, "client cannot be used for rows in a database"),
-        ({"key_file": "a.key"}, "key_file cannot be used for rows in a database"),
+        ({"client": object()}, "client= cannot be combined with rows in a database"),
+        ({"key_file": "a.key"}, "key_file= cannot be combined with rows in a database"),
     ],
 )
 def test_releases_in_parts_are_refused(tmp_path: Path, options: Any, says: str) -> None:
     table = load_duckdb(make_rows(20), tmp_path)
     with pytest.raises(InputError, match=says):
         fp.release(make_plan(), table, tmp_path / "out", **options)
-    with pytest.raises(InputError, match="a URL cannot be used for rows in a database"):
+    with pytest.raises(
+        InputError, match="a URL as folder= cannot be combined with rows in a database"
+    ):
         fp.release(make_plan(), table, "s3://bucket/out")
-    with pytest.raises(InputError, match="no files to preview"):
+    with pytest.raises(InputError, match="preview cannot read a database"):
         fp.preview(table, make_plan())
 
 

@@ -54,12 +54,12 @@ def test_an_entry_keeps_the_plan_and_the_place(path: Path) -> None:
     entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST, folder="/where/it/went")
     assert (entry.plan_digest, entry.folder) == (DIGEST, "/where/it/went")
     assert Ledger(path).entries() == (entry,)
-    with pytest.raises(InputError, match="'folder' of a charge must be non-empty text"):
+    with pytest.raises(InputError, match="folder= must be valid text and not empty"):
         ledger.charge(0.1, what="x", folder="half a pair \ud83d")
     assert len(ledger.entries()) == 1
 
 
-def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
+def test_a_retry_is_told_when(path: Path) -> None:
     ledger = Ledger(path, 1.0)
     entry = ledger.charge(0.1, what="x", key="k", plan_digest=DIGEST)
     with pytest.raises(LedgerError) as caught:
@@ -67,8 +67,7 @@ def test_a_retry_is_told_when_and_for_which_plan(path: Path) -> None:
     for words in (
         "already has a charge with the key 'k'",
         entry.time,
-        f"for the plan {DIGEST[:12]}",
-        "Nothing was charged",
+        "Use another key",
     ):
         assert words in str(caught.value)
     assert ledger.entries() == (entry,)
@@ -94,11 +93,9 @@ def test_a_budget_in_epsilon_and_delta(path: Path) -> None:
 
 def test_a_budget_in_epsilon_is_for_gaussian_noise_unless_it_says_otherwise(path: Path) -> None:
     ledger, noise = Ledger(path, epsilon=1.0, delta=1e-9), DiscreteNoise(1e6, 10)
-    with pytest.raises(BudgetError, match=r"this charge is not known. Nothing was charged"):
+    with pytest.raises(BudgetError, match="accepts only charges for discrete Gaussian noise"):
         ledger.charge(1e-6, what="of another kind")
-    with pytest.raises(
-        BudgetError, match="Gaussian noise, but the kind of noise of this charge is not known"
-    ):
+    with pytest.raises(BudgetError, match="Pass the noise as noise="):
         ledger.check(1e-6)
     ledger.check(1e-6, noise=noise)
     assert ledger.entries() == ()
@@ -135,7 +132,7 @@ def test_which_theorem_holds_does_not_depend_on_what_was_released(path: Path) ->
     for look in (ledger.check, lambda rho, noise: ledger.charge(rho, what="little", noise=noise)):
         with pytest.raises(
             OverBudget,
-            match=r"noise_std = 2(0)? is too small for the .* left for noise this small",
+            match=r"noise_std = 2(0)? is too small: .* left for such noise",
         ):
             look(0.9 * rho_at(1.0, 1e-9), noise=noise)
     assert len(ledger.entries()) == 1
@@ -173,7 +170,7 @@ def test_a_million_charges_are_the_most_on_the_curve() -> None:
 def test_noise_given_as_other_numbers(path: Path, noise: tuple[Any, Any]) -> None:
     ledger = Ledger(path, epsilon=1.0, delta=1e-9)
     if noise[1] is True:
-        with pytest.raises(InputError, match="answers = True"):
+        with pytest.raises(InputError, match=r"answers must be an integer .* not True"):
             DiscreteNoise(*noise)
         return
     entry = ledger.charge(1e-3, what="x", noise=DiscreteNoise(*noise))
@@ -210,11 +207,11 @@ def test_one_in_rho_is_not_one_in_epsilon(path: Path) -> None:
     [
         ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
         ({"rho": 1.0, "delta": 1e-9}, "not both"),
-        ({"epsilon": 1.0}, "epsilon needs delta, and delta needs epsilon"),
-        ({"delta": 1e-9}, "epsilon needs delta, and delta needs epsilon"),
+        ({"epsilon": 1.0}, "epsilon and delta must be given together"),
+        ({"delta": 1e-9}, "epsilon and delta must be given together"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta"),
-        ({"epsilon": 1e-15, "delta": 1e-100}, "allows less than the least rho that fitplug"),
+        ({"epsilon": 1e-15, "delta": 1e-100}, "is below the least rho"),
     ],
 )
 def test_budgets_that_are_none(path: Path, given: dict[str, float], says: str) -> None:
@@ -258,18 +255,20 @@ def test_other_measurements_are_refused(path: Path) -> None:
         dp.c.make_approximate(gaussian),
         dp.c.make_zCDP_to_approxDP(gaussian),
     ):
-        with pytest.raises(InputError, match=r"zero-concentrated divergence. Use"):
+        with pytest.raises(InputError, match=r"must be zero-concentrated divergence, not"):
             ledger.charge_measurement(other, 1, what="x")
     for none in (None, dp.t.make_count(dp.vector_domain(SPACE[0]), dp.symmetric_distance()), 0.5):
         with pytest.raises(InputError, match="must be an OpenDP measurement"):
             ledger.charge_measurement(none, 1, what="x")
-    with pytest.raises(InputError, match="d_in is of type str"):
+    with pytest.raises(InputError, match=r"d_in must be a finite number .* not str"):
         ledger.charge_measurement(gaussian, "x", what="x")
     with pytest.raises(InputError, match=r"has no cost at d_in = 1\.5: "):
         ledger.charge_measurement(gaussian, 1.5, what="x")
-    with pytest.raises(InputError, match=r"rho is 0\.0 at d_in = 0, and not a finite"):
+    with pytest.raises(
+        InputError, match=r"rho at d_in = 0 must be a finite number above 0, not 0\.0"
+    ):
         ledger.charge_measurement(gaussian, 0, what="x")
-    with pytest.raises(InputError, match="rho is inf"):
+    with pytest.raises(InputError, match="must be a finite number above 0, not inf"):
         ledger.charge_measurement(dp.m.make_gaussian(*SPACE, scale=0.0), 1, what="x")
     assert ledger.entries() == ()
 

@@ -254,10 +254,10 @@ def test_other_numbers_are_exact_too(path: Path, rho: Any) -> None:
 @pytest.mark.parametrize("text", ["", None, 5, b"x", "half a pair \ud83d"])
 def test_what_and_key_are_text(path: Path, text: Any) -> None:
     ledger = Ledger(path, 1.0)
-    with pytest.raises(InputError, match="must be non-empty text"):
+    with pytest.raises(InputError, match="must be valid text and not empty"):
         ledger.charge(0.1, what=text)
     if text is not None:
-        with pytest.raises(InputError, match="must be non-empty text"):
+        with pytest.raises(InputError, match="must be valid text and not empty"):
             ledger.charge(0.1, what="x", key=text)
     assert ledger.entries() == ()
 
@@ -289,7 +289,7 @@ def test_a_key_is_charged_once(path: Path) -> None:
 @pytest.mark.parametrize("other", [2.0, math.nextafter(0.1, 1), Fraction(0.1)])
 def test_another_total(path: Path, other: float | Fraction) -> None:
     Ledger(path, 0.1).charge(0.01, what="x")
-    refused(path, other, "rho = 0.1,", f"not {other}", "name another ledger file")
+    refused(path, other, "rho = 0.1,", f"not {other}", "Leave the budget out")
     assert Ledger(path, 0.1).spent == 0.01
 
 
@@ -500,7 +500,7 @@ def test_an_empty_file_is_not_taken_for_a_new_budget(path: Path) -> None:
 def test_another_schema_version(path: Path) -> None:
     Ledger(path, 1.0)
     edit(path, "PRAGMA user_version = 5")
-    refused(path, 1.0, "schema version", "Use the version of fitplug that wrote it")
+    refused(path, 1.0, "another version of fitplug", "Use that version")
 
 
 def edit(path: Path, statement: str) -> None:
@@ -694,7 +694,7 @@ def test_locks_that_other_machines_do_not_see_are_refused(
     if kind == "ext4" or option == "hard":
         assert Ledger(path, 1.0).spent == 0
     else:
-        refused(path, 1.0, option, "use a local disk")
+        refused(path, 1.0, option, "Use a local disk")
         assert not path.exists()
 
 

@@ -127,7 +127,7 @@ def test_measures_that_only_have_the_name_are_refused() -> None:
         *SPACE, named, function=lambda x: x, privacy_map=lambda d_in: 1e-9
     )
     assert str(cheap.output_measure) == str(ZCDP)
-    with pytest.raises(fp.InputError, match=r"zero-concentrated divergence. Use"):
+    with pytest.raises(fp.InputError, match=r"must be zero-concentrated divergence, not"):
         evaluate_rho(cheap, 1)
 
 
@@ -138,7 +138,7 @@ def test_attributes_put_on_a_measurement_change_nothing(gaussian: Any) -> None:
     assert evaluate_rho(gaussian, 1) == honest == 0.125
     laplace = dp.m.make_laplace(*SPACE, scale=2.0)
     laplace.__dict__["output_measure"] = LyingEq()
-    with pytest.raises(fp.InputError, match=r"zero-concentrated divergence. Use"):
+    with pytest.raises(fp.InputError, match=r"must be zero-concentrated divergence, not"):
         evaluate_rho(laplace, 1)
 
 
@@ -196,7 +196,7 @@ def test_numbers_of_numpy_are_what_they_are(gaussian: Any) -> None:
      (2, CheapInt(2)), CheapFraction(2), np.bool_(True), np.longdouble(2)],
 )  # fmt: skip
 def test_distances_of_other_kinds_are_refused(gaussian: Any, d_in: Any) -> None:
-    with pytest.raises(fp.InputError, match="d_in is"):
+    with pytest.raises(fp.InputError, match="d_in must be a finite number"):
         evaluate_rho(gaussian, d_in)
 
 
@@ -257,4 +257,4 @@ def test_without_opendp_nothing_is_a_measurement(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "budget.db")],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert "make_gaussian, not object" in done.stdout
+    assert "must be an OpenDP measurement, not object" in done.stdout

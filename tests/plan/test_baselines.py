@@ -395,7 +395,9 @@ class TestRefusals:
         "cost", [0, 0.0, -1.0, math.nan, math.inf, True, None, "1", 1j, 1e-101, 10**400]
     )
     def test_privacy_cost(self, mechanism, cost):
-        with pytest.raises(fp.BudgetError, match="privacy_cost = "):
+        with pytest.raises(
+            fp.BudgetError, match="privacy_cost must be a number from 1e-100 to 1e100"
+        ):
             ALL[mechanism](dense(prefix(3)), cost)
 
     @pytest.mark.parametrize("weights", ["inverse sqrt", "", None, 1])
@@ -404,7 +406,7 @@ class TestRefusals:
             lambda: baselines.matrix_mechanism(dense(prefix(3)), 1.0, weights=weights),
             lambda: baselines.total_error_optimum(dense(prefix(3)), weights),
         ):
-            with pytest.raises(fp.WorkloadError, match="weights = "):
+            with pytest.raises(fp.WorkloadError, match="unknown weights "):
                 call()
 
     def test_sizes(self):
@@ -412,10 +414,14 @@ class TestRefusals:
         with pytest.raises(fp.WorkloadError, match="pairs of cells of id"):
             baselines.hierarchical(fp.Workload(wide, [fp.marginal("id", std=1.0)]), 1.0)
         many = fp.Workload(wide, [fp.marginal("id", std=1.0)])
-        for mechanism in (ALL["IP"], ALL["GM"], ALL["CA none"]):
-            with pytest.raises(fp.WorkloadError, match="35184372088833"):
-                mechanism(many, 1.0)
+        for name, says in {
+            "IP": "35184372088833 queries",
+            "GM": "35184372088833 cells",
+            "CA none": r"coefficients \(queries x cells\); the limit is",
+        }.items():
+            with pytest.raises(fp.WorkloadError, match=says):
+                ALL[name](many, 1.0)
 
     def test_rank_that_cannot_be_decided(self):
-        with pytest.raises(fp.WorkloadError, match="rank"):
+        with pytest.raises(fp.WorkloadError, match="not exactly, linear combinations"):
             baselines.matrix_mechanism(dense([[1.0, 1.0], [1.0, 1.0 + 1e-11]]), 1.0)

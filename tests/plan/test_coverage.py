@@ -169,7 +169,7 @@ def test_what_has_no_coverage(groups, more, why):
     }
     with pytest.raises(BudgetError, match=why):
         fp.design(fp.Workload(DOMAIN, known[groups]), coverage=True, **more)
-    with pytest.raises(fp.InputError, match="coverage = 1 must be"):
+    with pytest.raises(fp.InputError, match="coverage must be True or False, not 1"):
         fp.design(fp.Workload(DOMAIN, WORKLOADS["pyramid"]), coverage=1)
 
 

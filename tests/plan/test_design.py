@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from scipy.optimize import minimize
 
 import fitplug as fp
+from fitplug import errors
 from fitplug.certify import certify_dense_bound
 from fitplug.solve import dual
 from fitplug.solve.problem import reduce_matrix
@@ -315,15 +316,15 @@ class TestBudget:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ({"rho": 0.0}, "rho = 0.0"),
-            ({"rho": math.nan}, "rho = nan"),
-            ({"rho": math.inf}, "rho = inf"),
-            ({"epsilon": 1.0}, "Give both, or give rho"),
-            ({"delta": 1e-9}, "Give both, or give rho"),
+            ({"rho": 0.0}, "rho must be a number .* not 0.0"),
+            ({"rho": math.nan}, "rho must be a number .* not nan"),
+            ({"rho": math.inf}, "rho must be a number .* not inf"),
+            ({"epsilon": 1.0}, "epsilon and delta must be given together"),
+            ({"delta": 1e-9}, "epsilon and delta must be given together"),
             ({"rho": 1.0, "epsilon": 1.0, "delta": 1e-9}, "not both"),
-            ({"epsilon": 1.0, "delta": 0.0}, "delta = 0.0"),
-            ({"epsilon": 1.0, "delta": 1.0}, "delta = 1.0"),
-            ({"epsilon": -1.0, "delta": 0.1}, "epsilon = -1.0"),
+            ({"epsilon": 1.0, "delta": 0.0}, "delta must be above 0 and below 1, not 0.0"),
+            ({"epsilon": 1.0, "delta": 1.0}, "delta must be above 0 and below 1, not 1.0"),
+            ({"epsilon": -1.0, "delta": 0.1}, "epsilon must be a number .* not -1.0"),
             ({"tolerance": 0.0}, "tolerance"),
             ({"tolerance": "small"}, "tolerance"),
             ({"max_iterations": 0}, "max_iterations"),
@@ -362,14 +363,14 @@ class TestCertificate:
 
     @pytest.mark.parametrize("bad", [np.array([-1.0, 2.0]), np.array([np.nan, 1.0]), np.zeros(2)])
     def test_refuses_weights_that_prove_nothing(self, bad):
-        with pytest.raises(ValueError, match="weights"):
+        with pytest.raises(ValueError, match=errors.BAD_PROOF):
             certify_dense_bound(np.eye(2), np.ones(2), bad, np.ones(2))
 
 
 class TestRefusals:
     def test_rank_that_cannot_be_decided(self):
         almost_equal = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-11]])
-        with pytest.raises(fp.WorkloadError, match="rank"):
+        with pytest.raises(fp.WorkloadError, match="not exactly, linear combinations"):
             fp.design(fp.Workload.from_matrix(almost_equal, std=1.0))
 
     @pytest.mark.parametrize("size", [1e-200, 1e-31, 1e31, 1e200])
@@ -385,12 +386,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("asked", "says"),
         [
-            ("identity", "'id' has 35184372088833 answers for combinations of id. .* coarser bins"),
-            (
-                "prefix",
-                "'id prefix' has 35184372088833 answers for combinations of id. .* coarser bins",
-            ),
-            (fp.ranges([(5, 7)]), "35,184,372,088,833 coeff.* cells of id .* coarser bins"),
+            ("identity", "'id' has 35,184,372,088,833 answers; .* coarser bins"),
+            ("prefix", "'id prefix' has 35,184,372,088,833 answers; .* coarser bins"),
+            (fp.ranges([(5, 7)]), "queries on id need 35,184,372,088,833 coeff.* coarser bins"),
         ],
     )
     @pytest.mark.parametrize("solver", ["dual", "sm2"])
@@ -419,7 +417,9 @@ class TestRefusals:
     def test_too_many_cells_that_are_told_apart(self, asked, told_apart):
         kind, std = asked.get("kind", "identity"), asked.get("std", 1.0)
         groups = [fp.queries({f"a{i}": kind}, std=std, name=f"g{i}") for i in range(4)]
-        with pytest.raises(fp.WorkloadError, match=f"cells of {told_apart} .*Use fewer of these"):
+        with pytest.raises(
+            fp.WorkloadError, match=f"{told_apart} (would take|need) .*; the limit is"
+        ):
             fp.design(
                 fp.Workload(self.FOUR, groups),
                 cell_budgets=asked.get("budgets"),
@@ -439,7 +439,7 @@ class TestRefusals:
         workload = fp.Workload(
             self.FOUR, [fp.queries({f"a{i}": "prefix"}, std=1.0, name=f"g{i}") for i in range(4)]
         )
-        with pytest.raises(fp.WorkloadError, match=rf"\. Or remove {named}; then fitplug can"):
+        with pytest.raises(fp.WorkloadError, match=rf", or remove {named}\."):
             fp.design(workload, **arguments)
 
     def test_an_argument_is_not_named_where_it_does_not_matter(self):
@@ -461,7 +461,9 @@ class TestRefusals:
     def test_tables_within_a_table_beyond_count(self):
         domain = fp.Domain({f"a{i}": ["x", "y"] for i in range(30)})
         workload = fp.Workload(domain, [fp.marginal(*domain.names, std=1.0, name="all")])
-        with pytest.raises(fp.WorkloadError, match=r"'all' is a table of 30 .* fewer attributes"):
+        with pytest.raises(
+            fp.WorkloadError, match=r"'all' has 30 attributes.* Use fewer attributes"
+        ):
             fp.design(workload)
 
 

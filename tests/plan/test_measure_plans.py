@@ -209,7 +209,7 @@ class TestQueries:
     def test_too_many_units_together_are_refused(self):
         domain = fp.Domain({"a": fp.Measure(0, 2**13), "b": fp.Measure(0, 2**13)})
         groups = [fp.queries({name: "sum"}, std=1e5) for name in "ab"]
-        with pytest.raises(fp.WorkloadError, match="have the product 67,108,864"):
+        with pytest.raises(fp.WorkloadError, match="into 67,108,864 shares"):
             fp.design(fp.Workload(domain, groups))
 
 

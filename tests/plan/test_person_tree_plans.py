@@ -168,7 +168,7 @@ def test_forged_plans_are_found_out():
 
 def test_what_is_not_designed_for_is_refused_in_one_sentence():
     workload = build_months([50] * 60, months=12)
-    with pytest.raises(WorkloadError, match="Remove the setting 'distinct', or replace it"):
+    with pytest.raises(WorkloadError, match="too large for the setting 'distinct'"):
         fp.design(workload, unit=fp.AddRemove(records=3, distinct=True))
     with pytest.raises(WorkloadError, match="Remove the setting 'once_per'"):
         fp.design(workload, unit=fp.AddRemove(records=3, once_per="place"))

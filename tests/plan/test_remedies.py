@@ -54,6 +54,6 @@ def test_a_census_tree_gets_no_coarser_bins(monkeypatch):
     assert "a tree place that ends at county" in crossed
     alone = fp.Workload(workload.domain, [fp.queries({"place": "tract"}, std=1.0)])
     monkeypatch.setattr(products, "MAX_ROWS", 1)
-    with pytest.raises(fp.WorkloadError, match="or coarser bins of age, or a tree place"):
+    with pytest.raises(fp.WorkloadError, match="Use coarser bins of age, or a tree place"):
         fp.design(workload)
     assert "bins" not in fp.design(alone).status

@@ -83,7 +83,7 @@ def refuse_lost_order(shape: Shape) -> str | None:
 
 
 def refuse_persons_within(shape: Shape) -> str | None:
-    return "counting with person= does not fit" if "of the same" in find_unit(shape) else None
+    return "person= cannot be combined with the unit" if "of the same" in find_unit(shape) else None
 
 
 def refuse_distances(shape: Shape) -> str | None:

@@ -10,7 +10,6 @@ import pytest
 import fitplug as fp
 from fitplug.families.base import estimates as reconstruction
 from fitplug.families.base.mechanism import Combined
-from fitplug.releases.combination import LEAST_STDS
 from tests.helpers import people
 from tests.helpers.exact import full_strategy
 from tests.helpers.plans import product_plan, symmetric_plan
@@ -216,9 +215,9 @@ class TestRatios:
     def test_a_denominator_near_zero_is_refused(self):
         release = people.release()
         for asked in ("total / (pyramid[sex = 1] - pyramid[sex = 1])", "total / (total - total)"):
-            with pytest.raises(fp.WorkloadError, match=f"less than {LEAST_STDS:g} stds from zero"):
+            with pytest.raises(fp.WorkloadError, match="denominator is too close to zero"):
                 release.estimate(asked)
-            with pytest.raises(fp.WorkloadError, match=r"'shares'.*from zero"):
+            with pytest.raises(fp.WorkloadError, match=r"'shares'.*close to zero"):
                 release.estimate_all({"shares": asked})
 
 
@@ -248,7 +247,7 @@ class TestIntervals:
     def test_lists_are_of_expressions_once_each(self):
         with pytest.raises(fp.WorkloadError, match="listed twice"):
             people.release().estimate_all(["total", "total"])
-        with pytest.raises(fp.WorkloadError, match="is not text"):
+        with pytest.raises(fp.WorkloadError, match="must be text"):
             people.release().estimate_all([{"total": 1}])
 
     def test_what_is_wrong_is_named(self):

@@ -180,9 +180,9 @@ class TestTargets:
         [
             (
                 {"std": 1.0, "simultaneous": True},
-                "the setting 'simultaneous' is only for the target 'moe'",
+                "'simultaneous' needs the target 'moe', not 'std'",
             ),
-            ({"moe": 1.0, "simultaneous": 1}, "simultaneous = 1 must be True or False"),
+            ({"moe": 1.0, "simultaneous": 1}, "simultaneous must be True or False, not 1"),
         ],
     )
     def test_refused(self, given, says):

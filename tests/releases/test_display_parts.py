@@ -96,7 +96,7 @@ def test_edits_are_noticed(release, folder):
     record = json.loads((folder / "release.json").read_text())
     record["files"]["display.json"] = hash_content((folder / "display.json").read_bytes())
     (folder / "release.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match="does not follow from the answers"):
+    with pytest.raises(InputError, match="display table does not match the answers"):
         verify_display(read, open_display(open_place(folder)))
 
 

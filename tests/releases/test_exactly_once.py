@@ -381,10 +381,10 @@ class TestPublish:
     def test_a_key_of_another_plan_or_cost(self, tmp_path, ledger):
         fp.release(PLAN, TABLES, tmp_path / "out", ledger=ledger, key="k")
         other = fp.design(fp.Workload(DOMAIN, [fp.total(std=9.0)]))
-        with pytest.raises(fp.KeyTaken, match="that charge is for another plan"):
+        with pytest.raises(fp.KeyTaken, match="it is for another plan"):
             fp.release(other, TABLES, tmp_path / "b", ledger=ledger, key="k")
         two = fp.design(PLAN.workload, unit=fp.AddRemove(2))
-        with pytest.raises(fp.KeyTaken, match="that charge is for another plan"):
+        with pytest.raises(fp.KeyTaken, match="it is for another plan"):
             fp.release(two, TABLES, tmp_path / "b", ledger=ledger, key="k")
         rho = ledger.entries()[0].rho
         ledger.charge(rho, what="by hand", key="hand", plan_digest=PLAN.digest)

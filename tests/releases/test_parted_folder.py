@@ -153,7 +153,7 @@ class TestRoundTrip:
             written = write_answers_part(place, number, noisy)
             assert written.bytes == 128 + 2 * [1, 2, 4, 8][number]
             assert find_answers_part(place, number, 2) == written._replace(is_mine=False)
-            with pytest.raises(fp.InputError, match="not contain the 3 answers"):
+            with pytest.raises(fp.InputError, match=r"answers/part-0000\d\.npy is damaged"):
                 find_answers_part(place, number, 3)
         assert find_answers_part(place, 9, 2) is None
 
@@ -291,7 +291,7 @@ class TestPieces:
         assert first.is_mine
         assert not second.is_mine
         assert second.digest == first.digest
-        with pytest.raises(fp.InputError, match="not contain the 3"):
+        with pytest.raises(fp.InputError, match=r"answers/part-00000\.npy is damaged"):
             write_answers_part(place, 0, release.answers[:3])
 
     def test_threads_read_parts_at_once(self, tmp_path, monkeypatch):
@@ -515,5 +515,5 @@ class TestCombinationsOfLargeGroups:
 
     def test_coefficients_of_large_groups_are_not_mixed_with_expressions(self, release, large):
         asked = {"one": {"pyramid": np.ones((2, 6))}, "other": "total"}
-        with pytest.raises(fp.WorkloadError, match="Use expressions"):
+        with pytest.raises(fp.WorkloadError, match="Use only expressions"):
             release.estimate_all(asked)

@@ -166,7 +166,7 @@ class TestDamage:
         [
             (lambda h: h.update(plan_digest="0" * 64), "belong to different plans"),
             (lambda h: h.update(format=99), "format 99"),
-            (lambda h: h.update(kind="plan"), "found 'plan' in format 1"),
+            (lambda h: h.update(kind="plan"), "not 'plan' in format 1"),
             (lambda h: h.update(rho=(0.5).hex()), "do not match their description"),
             (lambda h: h.update(noise_scale=(2.0).hex()), "do not match their description"),
             (lambda h: h.update(noise_scale=(-1.0).hex()), "do not match their description"),
@@ -241,4 +241,4 @@ class TestDamage:
         pq.write_table(table, find_table(folder, "pyramid"))
         self.refused(folder, r"pyramid\.parquet.*Get the folder again")
         forge_table(folder, "pyramid", table)
-        self.refused(folder, r"pyramid\.parquet.*edited")
+        self.refused(folder, r"pyramid\.parquet.*does not match the answers")

@@ -77,7 +77,7 @@ def test_a_free_release_is_retried_for_as_many_records(tmp_path, ledger, monkeyp
             fp.release(WOMEN, TABLES, tmp_path / "w", **keywords)
     for more in (2, 1000):
         other = fp.design(WOMEN.workload, unit=fp.AddRemove(more))
-        with pytest.raises(fp.KeyTaken, match="that charge is for another plan"):
+        with pytest.raises(fp.KeyTaken, match="it is for another plan"):
             fp.release(other, TABLES, tmp_path / "w", **keywords)
     made = fp.release(WOMEN, TABLES, tmp_path / "w", **keywords)
     assert made.entry is not None
@@ -265,7 +265,7 @@ def test_answers_that_another_run_looks_at_are_not_removed(tmp_path, ledger, mon
 
 def test_keys_are_text_before_anything_is_counted(tmp_path, ledger):
     for key in ("", "\ud800"):
-        with pytest.raises(fp.InputError, match="must be non-empty text"):
+        with pytest.raises(fp.InputError, match="must be valid text and not empty"):
             prepare(tmp_path / "m", ledger, key)
     with pytest.raises(fp.BudgetError, match="Add ledger="):
         fp.release(MEN, TABLES, tmp_path / "m", key="k")

@@ -210,7 +210,7 @@ def test_forged_tiers_are_refused(forged, tmp_path):
         value = np.full_like(getattr(plan.proof.tiers, name), value)
     tiers = replace(plan.proof.tiers, **{name: value})
     replace(plan, proof=replace(plan.proof, tiers=tiers)).save(tmp_path / "forged")
-    with pytest.raises(fp.PlanError, match="tiers"):
+    with pytest.raises(fp.PlanError, match="costs per cell"):
         fp.Plan.load(tmp_path / "forged")
 
 

@@ -247,5 +247,5 @@ def test_max_iterations_is_kept_and_the_gap_is_true(limit):
 def test_several_blocks_are_refused():
     problem = problem_of(prefix(3))
     twice = dataclasses.replace(problem, blocks=problem.blocks * 2)
-    with pytest.raises(DesignError, match="needs several covariance matrices"):
+    with pytest.raises(DesignError, match="does not support a workload this complex"):
         solved(twice)

@@ -48,12 +48,12 @@ def test_the_spec_form_is_read_back(unit):
         (lambda: fp.ReplaceOne(within=("a", "a")), "names an attribute twice: a"),
         (
             lambda: read_unit({"replace_one": "a"}),
-            r"= true or once_per = NAME, or \{ replace_one = \[\] \}",
+            r"\{ records = 3 \} or \{ replace_one = \[\] \}",
         ),
-        (lambda: read_unit({"once_per": "a"}), "has no number of rows"),
+        (lambda: read_unit({"once_per": "a"}), "lacks the key 'records'"),
         (
             lambda: read_unit({"record": 2}),
-            r"= true or once_per = NAME, or \{ replace_one = \[\] \}",
+            r"\{ records = 3 \} or \{ replace_one = \[\] \}",
         ),
     ],
 )

@@ -33,7 +33,7 @@ from fitplug.workload import classify_cells
 BasisKind: TypeAlias = Literal["cells", "rows"]
 
 _BIAS = 1e-9
-_NO_SPAN = "the basis does not span the workload: answers would be biased"
+_NO_SPAN = "the plan's noisy answers do not determine the answers to all queries"
 
 MAX_COEFFICIENT = 2**20
 """Queries with larger integer coefficients (after scaling) are not used as rows of a basis."""
@@ -301,6 +301,6 @@ def solve_from_right(W: FloatArray, B: FloatArray) -> FloatArray:
         return np.asarray(solve_triangular(R, Q.T @ W.T).T)
     except np.linalg.LinAlgError:
         raise DesignError(
-            "fitplug could not separate the queries into linearly independent ones. Round their "
-            "coefficients."
+            "fitplug could not find linearly independent queries. Round the coefficients of the "
+            "queries."
         ) from None

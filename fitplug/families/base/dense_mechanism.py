@@ -44,9 +44,8 @@ def build_dense_covariance(
     workload = structure.workload
     if workload.cell_count * strategy.size > _MAX_ENTRIES:
         raise WorkloadError(
-            f"the covariance matrix of {strategy.size} answers over {workload.cell_count} cells "
-            "is too large to write out. Use Release.estimate, which gives the std of any "
-            "estimate."
+            f"a covariance matrix of {strategy.size:,} answers over {workload.cell_count:,} cells "
+            "is too large. Use Release.estimate."
         )
     covariances, bases = [], []
     for block, dense_basis, dense_covariance in strategy.list_covariances(noise_std):
@@ -161,8 +160,8 @@ def _check_size(strategy: IntegerStrategy[Structure], cells: int) -> None:
     entries = max([*(width * cells for _, width in strategy.widths), *squares])
     if entries > MOST_ENTRIES:
         raise WorkloadError(
-            f"the mechanism's largest matrix has {entries:,} entries. The limit is "
-            f"{MOST_ENTRIES:,}. Use fewer attributes per table, or attributes with fewer cells."
+            f"the largest matrix has {entries:,} entries; the limit is {MOST_ENTRIES:,}. Use fewer "
+            "attributes per table."
         )
 
 

@@ -263,8 +263,8 @@ class Boxes:
         for along in measured:
             if values.shape[1] * along.values.shape[1] > _MOST_DIRECTIONS:
                 raise WorkloadError(
-                    f"the expression adds up {len(boxes)} selections from a large query group; an "
-                    "exact std cannot be computed for so many. Split the expression into several."
+                    f"the expression adds up too many selections ({len(boxes)}) for an exact std. "
+                    "Split the expression."
                 )
             values = (values[:, :, None] * along.values[:, None, :]).reshape(len(boxes), -1)
             norm = upper_norm(along.values, axis=1)

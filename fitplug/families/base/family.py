@@ -135,8 +135,7 @@ class Certifier(ABC, Generic[S]):
         """
         if not (objective.plain or self.takes_objectives):
             raise PlanError(
-                "a plan for these queries cannot have cell budgets or total_error_weight (kind "
-                f"of design: {structure})"
+                "a plan for these queries cannot have cell_budgets or total_error_weight"
             )
         if (frame != NO_FRAME) != self.has_frame:
             raise PlanError(BAD_PROOF)
@@ -258,9 +257,8 @@ def add_claim_margins(
     """
     if strategy.max_records < FEWEST_RECORDS:
         raise DesignError(
-            f"with {FEWEST_RECORDS:,} rows, answers would exceed 64-bit integers. Rescale the "
-            "queries so that their coefficients have similar sizes, use tables with fewer cells, "
-            "or give the measures larger units."
+            f"with {FEWEST_RECORDS:,} rows, answers would exceed 64-bit integers. Give the queries "
+            "coefficients of similar size, or the measures larger units."
         )
     return replace(
         strategy,

@@ -96,7 +96,7 @@ def check_weight(weight: Any) -> float:
     number = isinstance(weight, Real) and not isinstance(weight, bool)
     if not number or not 0 <= weight <= LARGEST_WEIGHT:
         raise BudgetError(
-            f"total_error_weight = {weight!r} must be a number from 0 to {LARGEST_WEIGHT:g}"
+            f"total_error_weight must be a number from 0 to {LARGEST_WEIGHT:g}, not {weight!r}"
         )
     return float(weight)
 
@@ -155,14 +155,9 @@ class CellBudgets:
             if wrong.any():
                 at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
                 place = f" at {name_cell(domain, names, at)}" if names else ""
-                if least[at] == 0:
-                    raise BudgetError(
-                        f"cell_budgets{place} is 0, but the query group {group.name!r} counts that "
-                        "cell. Leave the cell out of the queries, or give it a budget."
-                    )
                 raise BudgetError(
-                    f"cell_budgets{place} is {least[at]:g}. In cells that queries count, it must "
-                    f"lie between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}."
+                    f"cell_budgets{place} must be between {LEAST_BUDGET:g} and {LARGEST_BUDGET:g}, "
+                    f"not {least[at]:g}, because {group.name!r} counts this cell"
                 )
         return structure.take_least(np.where(is_counted, least, 1.0))
 
@@ -175,8 +170,8 @@ def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
     """
     if len(domain.names) > MAX_AXES:
         raise BudgetError(
-            f"cell_budgets need a domain of at most {MAX_AXES} attributes, but this domain has "
-            f"{len(domain.names)}. Use a domain with only the attributes that queries use."
+            f"cell_budgets need a domain of at most {MAX_AXES} attributes, not "
+            f"{len(domain.names)}. Remove unused attributes from the domain."
         )
     array = _read_budgets(given, domain.shape)
     names = domain.names[len(domain.names) - array.ndim :]
@@ -184,8 +179,7 @@ def read_cell_budgets(domain: Domain, given: Any) -> CellBudgets:
         if wrong.any():
             at = np.unravel_index(int(np.argmax(wrong)), array.shape)
             raise BudgetError(
-                f"cell_budgets at {name_cell(domain, names, at)} is {array[at]:g}; "
-                f"it must be {what}"
+                f"cell_budgets at {name_cell(domain, names, at)} must be {what}, not {array[at]:g}"
             )
     return CellBudgets(domain, names, array)
 

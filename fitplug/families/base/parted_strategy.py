@@ -321,8 +321,7 @@ class Estimates(Mapping[str, AnyArray]):
         released_size = parted.released_size
         if answers.shape != (released_size,):
             raise TablesError(
-                f"the plan has {released_size} noisy answers, but {answers.size} were given. The "
-                "given answers belong to another plan."
+                f"the plan has {released_size} noisy answers, but {answers.size} were given"
             )
         self._parted, self._answers = parted, answers
         self._workload = parted.structure.workload

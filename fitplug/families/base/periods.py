@@ -245,7 +245,7 @@ class PeriodCertifier(Certifier[S]):
     def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
         assert isinstance(structure, PeriodStructure)
         reduced, periods = structure.reduced, structure.periods
-        kinds = scale_weights("of kinds", duals.p[-3:], 3)
+        kinds = scale_weights(duals.p[-3:], 3)
         duals = duals._replace(p=duals.p[:-3])
         norms = periods.list_norms(structure.workload, kinds)
         lower = self.lower_norms(reduced, scale, duals, norms)

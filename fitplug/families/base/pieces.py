@@ -169,8 +169,8 @@ def read_slab_counts(slab: Slab, structure: Structure, counts: AnyArray) -> AnyA
     is_fitting = counts.dtype == object or np.can_cast(counts.dtype, np.int64)
     if counts.shape != shape or not is_fitting:
         raise TablesError(
-            f"the counts of {' x '.join(slab.names) or 'the total'} must have type int64 and "
-            f"shape {shape}, but they have type {counts.dtype} and shape {counts.shape}"
+            f"the counts of {' x '.join(slab.names) or 'the total'} must have type int64 and shape "
+            f"{shape}, not {counts.dtype} and {counts.shape}"
         )
     others = structure.shares // count_shares(domain, slab.names)
     if counts.dtype != object:
@@ -186,8 +186,8 @@ def read_part_answers(part: int, size: int, noisy: AnyArray) -> IntArray:
     """
     if noisy.shape != (size,) or not np.can_cast(noisy.dtype, np.int64):
         raise TablesError(
-            f"part {part} needs {size} answers as integers, but {noisy.size} answers of type "
-            f"{noisy.dtype} were given. The given answers belong to another plan or part."
+            f"part {part} needs {size} integers as answers, not {noisy.size} answers of type "
+            f"{noisy.dtype}"
         )
     return noisy.astype(np.int64, copy=False)
 
@@ -280,9 +280,8 @@ def check_pieces(pieces: Collection[int], needed: Sequence[int], what: str) -> N
     """
     if set(pieces) != set(needed):
         raise TablesError(
-            f"{what} needs {len(needed)} pieces; {len(set(needed) - set(pieces))} of them are "
-            f"missing, and {len(set(pieces) - set(needed))} pieces were given that it does not "
-            "need"
+            f"{what}: {len(set(needed) - set(pieces))} pieces are missing, and "
+            f"{len(set(pieces) - set(needed))} given pieces are not needed"
         )
 
 
@@ -300,7 +299,6 @@ def check_unit(size: int, what: str, *, whole: int, most: int) -> None:
     """
     if size > max(LARGEST_UNIT, most) and whole > LARGEST_UNIT:
         raise WorkloadError(
-            f"a release in parts would need {size:,} numbers in memory at once for {what}. The "
-            f"limit is {LARGEST_UNIT:,}. Use fewer attributes in one query, or divide the release "
-            "along an attribute with more cells."
+            f"{what} would need {size:,} numbers in memory at once; the limit is {LARGEST_UNIT:,}. "
+            "Use fewer attributes in one query."
         )

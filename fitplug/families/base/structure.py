@@ -61,8 +61,10 @@ from fitplug.workload import (
     select_public,
 )
 
-TWO_CHANGES = "design for fp.AddRemove(records=2), which also protects one row that is replaced"
+TWO_CHANGES = "Design for fp.AddRemove(records=2)."
 """The remedy where neighbours replace a record and the workload is too large."""
+
+ONCE_PER_UNUSED = "no query uses {!r}, the attribute of once_per. Remove the setting 'once_per'."
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,8 +252,8 @@ class Structure(ABC):
     def make_public_error(self) -> WorkloadError:
         """Make the error for workloads whose queries are all answered by public totals."""
         return WorkloadError(
-            f"totals that the unit of privacy ({self.unit}) makes public answer all queries, so "
-            "there is nothing to design. Add other queries."
+            f"all queries ask for totals that the unit of privacy ({self.unit}) makes public. Add "
+            "other queries."
         )
 
     def arrange_by_cell(self, values: FloatArray) -> FloatArray:

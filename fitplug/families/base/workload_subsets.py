@@ -54,14 +54,14 @@ def find_workload_subsets(
         group = groups[largest]
         name = repr(group.name) if len(group.name) < 60 else list_names(group.attributes)
         raise WorkloadError(
-            f"query {name} is a table of {counts[largest]} attributes. The limit is "
-            f"{MAX_TABLE}. Use fewer attributes together."
+            f"query {name} has {counts[largest]} attributes; the limit is {MAX_TABLE}. Use fewer "
+            "attributes together."
         )
     pairs = int((2**counts).sum())
     if pairs > MAX_PAIRS:
         raise WorkloadError(
-            f"the tables together have {pairs:,} subsets of attributes. The limit is "
-            f"{MAX_PAIRS:,} subsets. Use fewer tables, or tables with fewer attributes."
+            f"the tables together have {pairs:,} subsets of attributes; the limit is "
+            f"{MAX_PAIRS:,}. Use tables with fewer attributes."
         )
     sets = pad_sets(counts, used)
     return find_subsets(get_shape(domain, tuple(attributes)), sets)

@@ -87,8 +87,8 @@ class BlockCertifier(Certifier[S]):
         return structure.differences, structure.rows
 
     def lower_cost(self, structure: S, objective: Objective, scale: float, duals: Duals) -> float:
-        p = scale_weights("p", duals.p, structure.differences)
-        q = scale_weights("q", duals.q, structure.rows)
+        p = scale_weights(duals.p, structure.differences)
+        q = scale_weights(duals.q, structure.rows)
         row_weights = q / (scale * structure.targets)
         if objective.weight:
             row_weights = row_weights + objective.weight * structure.repeats * q.sum()

@@ -201,7 +201,7 @@ def test_queries_of_fewer_directions_than_cells():
         (
             {"periods": "MONTH", "unit": fp.ReplaceOne()},
             BudgetError,
-            "known only after the last period",
+            "'periods' cannot be combined with the unit of privacy",
         ),
         ({"periods": "MONTH", "solver": "sm2", "max_iterations": 3}, None, ""),
     ],
@@ -216,7 +216,7 @@ def test_what_cannot_be_causal_is_refused(options, kind, says):
 
 def test_a_cell_of_other_values_is_no_period():
     domain = fp.Domain({"MONTH": fp.Categories(["1", "2"], other="later")})
-    with pytest.raises(FitplugError, match="which is not a period"):
+    with pytest.raises(FitplugError, match="has a cell for all other values"):
         fp.design(fp.Workload(domain, [fp.marginal("MONTH", std=1.0)]), periods="MONTH")
 
 

@@ -205,16 +205,16 @@ def test_wrong_pieces_are_refused() -> None:
     pieces = {s: parted.split_counts(s, x[slab.index]) for s, slab in enumerate(parted.slabs)}
     one = {s: own[0] for s, own in pieces.items()}
     parted.answer_part(0, one)
-    with pytest.raises(TablesError, match="1 of them are missing, and 0 "):
+    with pytest.raises(TablesError, match="1 pieces are missing, and 0 "):
         parted.answer_part(0, {s: piece for s, piece in one.items() if s})
-    with pytest.raises(TablesError, match=r"must have type int64 and shape \(4, 3, 2\), but"):
+    with pytest.raises(TablesError, match=r"must have type int64 and shape \(4, 3, 2\), not"):
         parted.split_counts(0, x)
-    with pytest.raises(TablesError, match="but they have type float64"):
+    with pytest.raises(TablesError, match="not float64 and"):
         parted.split_counts(0, x[parted.slabs[0].index].astype(float))
     narrow = parted.split_counts(0, np.full((4, 3, 2), 100, dtype=np.int8))
     wide = parted.split_counts(0, np.full((4, 3, 2), 100))
     assert all((narrow[part] == wide[part]).all() for part in wide)
-    with pytest.raises(TablesError, match="to another plan or part"):
+    with pytest.raises(TablesError, match=r"needs \d+ integers as answers, not 3"):
         parted.split_answers(0, np.zeros(3, dtype=np.int64))
     with pytest.raises(TablesError, match="are missing"):
         parted.estimate(0, {})
@@ -226,6 +226,6 @@ def test_what_cannot_be_cut_is_refused() -> None:
     sizes = {f"a{i}": fp.Integers(0, 7) for i in range(10)}
     plan = fp.design(fp.Workload(fp.Domain(sizes), [fp.marginal(*sizes, variance=1.0)]))
     with pytest.raises(
-        WorkloadError, match="134,217,728 numbers in memory at once for the counts of a0"
+        WorkloadError, match=r"the counts of a0.* would need 134,217,728 numbers in memory"
     ):
         plan.strategy.cut()

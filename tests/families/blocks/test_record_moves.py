@@ -260,5 +260,5 @@ def test_releases_keep_the_public_totals():
 def test_queries_that_public_totals_answer_are_refused_alone():
     domain = build_domain([2] * 20)
     workload = fp.Workload(domain, [fp.marginal("x0", std=1.0)])
-    with pytest.raises(fp.WorkloadError, match="nothing to design"):
+    with pytest.raises(fp.WorkloadError, match="all queries ask for totals"):
         fp.design(workload, unit=fp.ReplaceOne(within=("x0",)))

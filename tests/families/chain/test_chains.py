@@ -174,12 +174,12 @@ def test_which_workloads_are_chains() -> None:
     assert choose(PREFIX, *tables, n=1000, **{key: ["a", "b"] for key in "stuv"}) is ChainStructure
     # Two ordered attributes are no chain.
     other = fp.queries({"y": "prefix"}, variance=1.0)
-    with pytest.raises(WorkloadError, match="too many cells of y, x"):
+    with pytest.raises(WorkloadError, match="the design for y, x would take"):
         choose(PREFIX, other, y=fp.Integers(0, 9))
 
 
 def test_what_is_too_long_is_refused() -> None:
-    with pytest.raises(WorkloadError, match="limits are 2,097,152 cells"):
+    with pytest.raises(WorkloadError, match="the limit is 2,097,152"):
         analyse_structure(ask_chain(3 * 10**6, PREFIX))
 
 
@@ -193,6 +193,6 @@ def test_targets_that_differ_at_random_cost_little_more_than_the_bound() -> None
 def test_what_only_a_matrix_of_many_cells_could_answer_is_refused() -> None:
     domain = fp.Domain({"x": fp.Integers(0, 9_999)})
     windows = fp.queries({"x": fp.ranges([(i, i + 19) for i in range(9_981)])}, std=3.0)
-    message = "x has 10,000 cells and query 'x ranges' asks for 'ranges' of it.* hours.* coarser"
+    message = r"10,000 cells of x \('ranges' in query 'x ranges'\) would take .* coarser"
     with pytest.raises(fp.WorkloadError, match=message):
         analyse_structure(fp.Workload(domain, [windows]))

@@ -292,9 +292,7 @@ def test_a_hierarchy_beside_many_cells_is_refused():
             fp.queries({"place": "city"}, std=5.0),
         ],
     )
-    with pytest.raises(
-        fp.WorkloadError, match=r"subdivisions of 2,001 nodes .* ReplaceOne is 2,000"
-    ):
+    with pytest.raises(fp.WorkloadError, match=r"divide 2,001 nodes .* ReplaceOne is 2,000"):
         fp.design(workload, unit=fp.ReplaceOne())
 
 

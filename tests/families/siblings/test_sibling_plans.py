@@ -251,5 +251,5 @@ def test_large_hierarchies_that_the_unit_keeps_unfold():
     # What neither siblings nor trees can have is left to products.
     apart = ask(np.arange(1.0, 601.0)[:, None])
     assert isinstance(analysis.analyse_structure(apart, unit=unit), ProductPairStructure)
-    with pytest.raises(fp.WorkloadError, match="row may also change grade"):
+    with pytest.raises(fp.WorkloadError, match="'within' cannot name the large hierarchy"):
         analysis.analyse_structure(apart, unit=unit, tree=("school", "merged"))

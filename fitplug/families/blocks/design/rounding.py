@@ -110,8 +110,8 @@ def round_blocks(
                 best, reached = strategy, cost
     if best is None:
         raise DesignError(
-            "the workload's coefficients differ by too many orders of magnitude to round them to "
-            "integers. Scale the queries to coefficients of similar size."
+            "the coefficients of the queries differ too much in size. Scale the queries to "
+            "coefficients of similar size."
         )
     return add_claim_margins(best)
 

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from fitplug.domain import get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
-from fitplug.families.base.structure import Structure, list_names
+from fitplug.families.base.structure import ONCE_PER_UNUSED, Structure, list_names
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
 from fitplug.numeric import FloatArray, IntArray, frozen_property, to_positions
 from fitplug.workload import AddRemove, Unit, allows_any_rows, check_coefficients
@@ -66,10 +66,8 @@ class MatrixStructure(Structure):
     def check_size(self) -> None:
         if (entries := self.entries) > MAX_ENTRIES:
             raise WorkloadError(
-                f"the design would need {entries:,} coefficients for the cells of "
-                f"{', '.join(self.dense)} that the queries distinguish. The limit is "
-                f"{MAX_ENTRIES:,}. Use fewer of these attributes in one query, or "
-                + suggest_fewer_cells(self.workload.domain, self.dense)
+                f"the queries on {', '.join(self.dense)} need {entries:,} coefficients; the limit "
+                f"is {MAX_ENTRIES:,}. Use {suggest_fewer_cells(self.workload.domain, self.dense)}."
             )
 
     @frozen_property
@@ -206,9 +204,8 @@ class PersonStructure(MatrixStructure):
         _ = self.person
         if not self.has_room:
             raise WorkloadError(
-                f"two rows of a person can differ in {self._products:,} ways. The limit is "
-                f"{MAX_PRODUCTS:,}. Use fewer attributes in one query, or "
-                + suggest_fewer_cells(self.workload.domain, self.dense)
+                f"two rows of a person can differ in {self._products:,} ways; the limit is "
+                f"{MAX_PRODUCTS:,}. Use {suggest_fewer_cells(self.workload.domain, self.dense)}."
             )
 
 
@@ -232,27 +229,21 @@ def find_person_records(structure: Structure, unit: Unit) -> PersonRecords:
     domain, dense = structure.workload.domain, structure.dense
     if unit.once_per is not None:
         if unit.once_per not in structure.workload.attributes:
-            raise WorkloadError(
-                f"no query distinguishes the values of {unit.once_per!r}, so the setting "
-                "'once_per' saves nothing. Remove 'once_per', or add a query on "
-                f"{unit.once_per!r}."
-            )
+            raise WorkloadError(ONCE_PER_UNUSED.format(unit.once_per))
         separating: tuple[str, ...] = (unit.once_per,)
     else:
         unasked = [name for name in domain.names if name not in structure.workload.attributes]
         if any(domain[name].size > 1 for name in unasked):
             raise WorkloadError(
-                "the setting 'distinct' needs queries on every attribute of the domain, but no "
-                f"query uses {', '.join(unasked)}. Remove each unused attribute from the domain, "
-                "or remove 'distinct'."
+                "the setting 'distinct' needs queries on every attribute, but no query uses "
+                f"{', '.join(unasked)}. Remove unused attributes from the domain."
             )
         separating = domain.names
     if len(structure.sizes) > MAX_SYMMETRIC:
         given = "distinct" if unit.distinct else "once_per"
         raise WorkloadError(
-            f"queries use {len(structure.sizes)} attributes only as 'identity' or 'total'. With "
-            f"the setting {given!r}, the limit is {MAX_SYMMETRIC} such attributes. Use fewer of "
-            f"these attributes, or remove {given!r}."
+            f"the setting {given!r} allows at most {MAX_SYMMETRIC} attributes that are only "
+            f"'identity' or 'total', not {len(structure.sizes)}. Remove {given!r}."
         )
     shape = get_shape(domain, dense)
     used = {a for attributes in structure.subsets.blocks.tolist() for a in attributes}

@@ -87,9 +87,8 @@ class MoveStructure(PairStructure):
             raise self.make_public_error()
         if len(self.noisy_blocks) > MOST_MOVED_BLOCKS and not self.fits:
             raise WorkloadError(
-                f"replacing a row may change {len(self.free)} of its attributes, and so "
-                f"{len(self.noisy_blocks):,} tables. The limit of ReplaceOne is "
-                f"{MOST_MOVED_BLOCKS:,} tables. Use fewer attributes, or {TWO_CHANGES}"
+                f"replacing a row may change {len(self.noisy_blocks):,} tables; the limit of "
+                f"ReplaceOne is {MOST_MOVED_BLOCKS:,}. {TWO_CHANGES}"
             )
 
     def check_named(self) -> None:

@@ -153,23 +153,19 @@ class PairStructure(MatrixStructure):
         most = min(MOST_PAIR_CELLS, MANY_PAIR_CELLS)
         if self.cells > most and not self._has_room:
             raise WorkloadError(
-                f"{', '.join(self.dense)} have {self.cells:,} cells together. With this many "
-                f"queries, the limit of ReplaceOne is {most:,} cells. Use fewer attributes or "
-                f"cells, or {TWO_CHANGES}"
+                f"{', '.join(self.dense)} have {self.cells:,} cells together; for these queries, "
+                f"the limit of ReplaceOne is {most:,}. {TWO_CHANGES}"
             )
         super().check_size()
         if not (self.fits_named or self.fits):
-            nodes, pairs = self.pairs.nodes, self.pairs.count
-            if pairs > self.most_classes:
+            if (pairs := self.pairs.count) > self.most_classes:
                 raise WorkloadError(
-                    f"the queries distinguish {nodes:,} cells, and a replaced row may move between "
-                    f"{pairs:,} pairs of these cells. The limit is {self.most_classes:,} pairs. "
-                    f"Use queries with less detail, or {TWO_CHANGES}"
+                    f"replacing a row may move it between {pairs:,} pairs of cells; the limit of "
+                    f"ReplaceOne is {self.most_classes:,}. {TWO_CHANGES}"
                 )
             raise WorkloadError(
-                f"the queries distinguish {nodes:,} cells in {len(self.blocks):,} combinations of "
-                "attributes, too many for the unit of privacy ReplaceOne. Use fewer attributes in "
-                f"one query, or {TWO_CHANGES}"
+                f"{self.pairs.nodes:,} cells in {len(self.blocks):,} combinations of attributes "
+                f"are too many for ReplaceOne. {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

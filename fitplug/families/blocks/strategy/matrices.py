@@ -153,13 +153,11 @@ class BlockSetStrategy(BlockSetIntegers[S]):
             raise PlanError(BAD_INTEGERS)
         self.check_block_set(block_set)
         block_set.basis.check_form(structure.build_block_matrix(int(blocks[0])))
-        if block_set.multiples and not self.has_grades:
-            raise PlanError(BAD_INTEGERS)
         n = block_set.basis.size
-        if M.dtype != np.int64 or M.shape != (len(blocks), n, n):
-            raise PlanError(BAD_INTEGERS)
+        fits = self.has_grades or not block_set.multiples
+        fits = fits and M.dtype == np.int64 and M.shape == (len(blocks), n, n)
         at = np.arange(n)
-        if np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
+        if not fits or np.tril(M, -1).any() or (M[:, at, at] <= 0).any():
             raise PlanError(BAD_INTEGERS)
         if find_largest_entry(M) >= MAX_ENTRY:
             raise PlanError(LARGE_INTEGERS)

@@ -26,8 +26,8 @@ class BinnedChainCertifier(ChainCertifier):
         self, structure: ChainStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, BinnedChainStructure)
-        p = scale_weights("p", duals.p, structure.n)
-        q = scale_weights("q", duals.q, structure.rows)
+        p = scale_weights(duals.p, structure.n)
+        q = scale_weights(duals.q, structure.rows)
         row_weights = q / (scale * structure.targets)
         total = 0.0
         for asked, multiple in zip(

@@ -277,8 +277,8 @@ def lower_cost_with_mean(
         duals: The weights, with D = diag(p) if p is scaled to the sum 1.
         mean: The variance of the total, relative to independent cells.
     """
-    p = scale_weights("p", duals.p, structure.n)
-    q = scale_weights("q", duals.q, structure.rows)
+    p = scale_weights(duals.p, structure.n)
+    q = scale_weights(duals.q, structure.rows)
     row_weights = q / (scale * structure.targets)
     total = 0.0
     for block, multiple in enumerate(structure.multiples_of_blocks.tolist()):

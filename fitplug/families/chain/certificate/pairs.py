@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.certify import check_weights, place_poles
+from fitplug.errors import BAD_PROOF
 from fitplug.families.base.family import Certifier, Duals
 from fitplug.families.base.objective import Objective
 from fitplug.families.chain.certificate.chains import (
@@ -107,12 +108,9 @@ def unpack_sides(p: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """
     a, b = p[:-2].reshape(2, -1)
     same, across = (p[-2:] / max(p[-2:].max(), 1e-300)).tolist()
-    if not (a.any() and b.any() and across > 0):
-        raise ValueError(
-            "weights p in the proof of the lower bound are zero for all pairs of cells"
-        )
-    if np.flatnonzero(a)[-1] >= np.flatnonzero(b)[0]:
-        raise ValueError("weights p in the proof of the lower bound overlap where they must not")
+    fits = a.any() and b.any() and across > 0
+    if not fits or np.flatnonzero(a)[-1] >= np.flatnonzero(b)[0]:
+        raise ValueError(BAD_PROOF)
     a, b = (np.where(x < _NEGLIGIBLE * x.max(), 0.0, x / x.max()) for x in (a, b))
     return a / a.sum(), b / b.sum(), same / (same + across)
 
@@ -128,8 +126,8 @@ class ChainPairCertifier(Certifier[ChainPairStructure]):
     def lower_cost(
         self, structure: ChainPairStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
-        check_weights("p", duals.p, structure.differences)
-        check_weights("q", duals.q, structure.rows)
+        check_weights(duals.p, structure.differences)
+        check_weights(duals.q, structure.rows)
         a, b, same = unpack_sides(duals.p)
         weights, split = PairWeights.split(a, b, same), int(np.flatnonzero(b)[0])
         q = duals.q / duals.q.max()

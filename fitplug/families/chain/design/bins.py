@@ -75,10 +75,8 @@ def design_binned_chain(
     assert best is not None
     if least > (1 + _MOST_GAP) * duals.lower:
         raise DesignError(
-            "the best plan that fitplug found costs more than twice the proven lower bound, "
-            f"because the targets of the ranges of {structure.chain} are much smaller than the "
-            "targets of its prefixes. Use prefixes of fewer values, or leave out ranges, as each "
-            "range is the difference of two prefixes."
+            "no plan near the proven lower bound was found. Give the ranges and prefixes of "
+            f"{structure.chain} more similar targets."
         )
     return Design.in_one_tier(
         best,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fitplug.domain import suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.blocks.shape.matrices import MatrixStructure
 from fitplug.families.chain.shape.chains import ChainStructure, add_chain, is_chain
@@ -111,18 +110,15 @@ class BinnedChainStructure(ChainStructure):
         super().check_size()
         if not self.fits:
             raise WorkloadError(
-                f"the design would need {self._range_cells:,} coefficients for the ranges and "
-                f"prefixes of {self.chain}. The limit is {MOST_RANGE_CELLS:,}. Use fewer ranges "
-                "that do not begin at the first cell, as each range is the difference of two "
-                "prefixes."
+                f"the ranges and prefixes of {self.chain} need {self._range_cells:,} coefficients; "
+                f"the limit is {MOST_RANGE_CELLS:,}. Use prefixes instead of ranges."
             )
         cells = sum(self.measured_cells)
         if cells > MOST_BINNED_CELLS:
             raise WorkloadError(
-                f"queries distinguish {cells:,} cells of {self.chain}, counted once for each of "
-                f"its {len(self.blocks):,} combinations with other attributes. With ranges, the "
-                f"limit is {MOST_BINNED_CELLS:,}. Leave out ranges that do not begin at the first "
-                f"cell, or use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+                f"with ranges, {self.chain} can have at most {MOST_BINNED_CELLS:,} cells over all "
+                f"combinations with other attributes, not {cells:,}. Use prefixes instead of "
+                "ranges."
             )
 
     @property

@@ -106,9 +106,8 @@ class ChainStructure(Structure):
         if self.n > MAX_CHAIN or self.n * blocks > MAX_BLOCK_CELLS:
             raise WorkloadError(
                 f"{self.chain} has {self.n:,} cells in each of {blocks:,} combinations with other "
-                f"attributes. The limits are {MAX_CHAIN:,} cells in one combination and "
-                f"{MAX_BLOCK_CELLS:,} in all combinations together. Use "
-                f"{suggest_fewer_cells(self.workload.domain, names)}"
+                f"attributes; the limit is {min(MAX_CHAIN, MAX_BLOCK_CELLS // max(blocks, 1)):,}. "
+                f"Use {suggest_fewer_cells(self.workload.domain, names)}."
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
@@ -194,12 +193,12 @@ class ChainPersonStructure(PeriodStructure, ChainStructure):
 
     def check_size(self) -> None:
         super().check_size()
-        if self.n * len(self.blocks) > MOST_PERSON_CELLS:
+        blocks = len(self.blocks)
+        if self.n * blocks > MOST_PERSON_CELLS:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells in each of {len(self.blocks):,} combinations "
-                "with other attributes. With the setting 'once_per', the limit is "
-                f"{MOST_PERSON_CELLS:,} in all combinations together. Use "
-                f"{suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+                f"{self.chain} has {self.n:,} cells in each of {blocks:,} combinations with other "
+                f"attributes; the limit of 'once_per' is {MOST_PERSON_CELLS // blocks:,}. Use "
+                f"{suggest_fewer_cells(self.workload.domain, self.asymmetric)}."
             )
 
 

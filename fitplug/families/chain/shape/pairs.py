@@ -84,8 +84,8 @@ class ChainPairStructure(ChainStructure):
             raise self.make_public_error()
         if not self.fits:
             raise WorkloadError(
-                f"{self.chain} has {self.n:,} cells. For these queries, the limit of ReplaceOne "
-                f"is {self._most:,} cells. Use fewer cells, or {TWO_CHANGES}"
+                f"{self.chain} has {self.n:,} cells; for these queries, the limit of ReplaceOne is "
+                f"{self._most:,}. {TWO_CHANGES}"
             )
 
     @property

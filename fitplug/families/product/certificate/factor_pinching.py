@@ -22,6 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.shape.batches import orthonormalise
 from fitplug.numeric import UNIT_ROUNDOFF, FloatArray, IntArray, gamma, to_positions, upper_norm
@@ -330,9 +331,7 @@ def upper_departure(C: FloatArray) -> float:
     size = float(upper_norm(C))
     off = float(upper_norm(C.T @ C - np.eye(k))) * 1.01 + gamma(len(C) + 2) * 1.01 * size**2
     if not off < 1e-3:
-        raise np.linalg.LinAlgError(
-            "the proof of the lower bound lost too much accuracy to rounding"
-        )
+        raise np.linalg.LinAlgError(BAD_PROOF)
     return off
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.families.product.certificate.factor_pinching import UNDERFLOW
 from fitplug.families.product.certificate.product_duals import Split
 from fitplug.families.product.shape.batches import BatchedGroups
@@ -204,9 +205,7 @@ def _lower_stack(stack: FloatArray, roundings: int) -> float:
     departure = 1.01 * _upper_norms(off) + 1.1 * (product + 2 * sums) * size
     trace, mass = stack.trace(axis1=1, axis2=2), np.abs(s).sum(axis=1)
     if not (departure < 1e-3).all():
-        raise np.linalg.LinAlgError(
-            "the proof of the lower bound lost too much accuracy to rounding"
-        )
+        raise np.linalg.LinAlgError(BAD_PROOF)
     error = 1.01 * _upper_norms(residual) + 1.1 * (product + sums) * mass
     error += 1.1 * (sums + gamma(roundings)) * trace
     below = s * (1 - departure)[:, None] - (error + UNDERFLOW)[:, None]

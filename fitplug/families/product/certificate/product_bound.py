@@ -37,6 +37,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fitplug.errors import BAD_PROOF
 from fitplug.families.product.certificate.factor_pinching import (
     UNDERFLOW,
     Pinch,
@@ -129,8 +130,8 @@ def lower_product_cost(batched: BatchedGroups, duals: ProductDuals, mean: float 
             lengths = np.where(places.columns.states == 0, length, 1.0)
             buffer, longest = places.multiply_columns(buffer, lengths), max(1.0, length)
         total = places.lower_square_roots(buffer)
-    except np.linalg.LinAlgError as error:
-        raise ValueError(f"the proof of the lower bound could not be evaluated: {error}") from None
+    except np.linalg.LinAlgError:
+        raise ValueError(BAD_PROOF) from None
     return here.divide_by_mass(max(0.0, total - _upper_loss(batched, here) * longest))
 
 

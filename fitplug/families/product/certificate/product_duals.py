@@ -73,27 +73,18 @@ class ProductDuals:
 def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
     """Raise ValueError unless the weights fit these groups, and factors are small enough."""
     cells = [1 if one else n for one, n in zip(batched.symmetric, batched.sizes, strict=True)]
-    if not isinstance(duals.p, tuple) or len(duals.p) != len(cells):
-        raise ValueError(
-            "weights p in the proof of the lower bound must have an array for each of "
-            f"{len(cells)} attributes"
-        )
-    if not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
-        raise ValueError(
-            "weights y in the proof of the lower bound must have an array for each of "
-            f"{len(batched.factors)} lists of queries"
-        )
-    for a, (p, n) in enumerate(zip(duals.p, cells, strict=True)):
-        check_weights(f"p of attribute {a}", p, n)
-    for f, (y, factor) in enumerate(zip(duals.y, batched.factors, strict=True)):
-        check_weights(f"y of factor {f}", y, factor.count)
-    check_weights("w", duals.w, len(batched.workload.groups))
+    fits = isinstance(duals.p, tuple) and len(duals.p) == len(cells)
+    if not fits or not isinstance(duals.y, tuple) or len(duals.y) != len(batched.factors):
+        raise ValueError(BAD_PROOF)
+    for p, n in zip(duals.p, cells, strict=True):
+        check_weights(p, n)
+    for y, factor in zip(duals.y, batched.factors, strict=True):
+        check_weights(y, factor.count)
+    check_weights(duals.w, len(batched.workload.groups))
     t, rests, tilt = duals.t, duals.rests, duals.tilt
-    if type(t) is not int or not 1 <= t <= max(batched.widths, default=1):
-        raise ValueError(BAD_PROOF)
-    if type(rests) is not int or not 1 <= rests <= MAX_RESTS:
-        raise ValueError(BAD_PROOF)
-    if type(tilt) is not float or not 0 < tilt <= 1:
+    fits = type(t) is int and 1 <= t <= max(batched.widths, default=1)
+    fits = fits and type(rests) is int and 1 <= rests <= MAX_RESTS
+    if not fits or type(tilt) is not float or not 0 < tilt <= 1:
         raise ValueError(BAD_PROOF)
     if duals.pairs is not None:
         _check_pairs(duals.pairs, cells)
@@ -108,7 +99,7 @@ def check_duals(batched: BatchedGroups, duals: ProductDuals) -> None:
 
 def _check_pairs(pairs: PairWeights, cells: list[int]) -> None:
     """Raise ValueError unless weights of pairs fit these numbers of cells."""
-    check_weights("of moves", pairs.shares, len(pairs.moves))
+    check_weights(pairs.shares, len(pairs.moves))
     if pairs.moves.shape[1] != len(cells) or not pairs.moves.any(axis=1).all():
         raise ValueError(BAD_PROOF)
     for sides, n in zip(pairs.sides, cells, strict=True):

@@ -42,6 +42,8 @@ from fitplug.families.product.strategy.variants import VariantMatrix
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Block, reduce_matrix, solve_dual
 
+NO_ROUNDING = "the design could not be rounded to integers. Use a smaller tolerance."
+
 NEGLIGIBLE = 1e-10
 """Numbers below this share of the largest one count as rounding."""
 
@@ -332,10 +334,7 @@ class DenseCovariance:
             if best is not None:
                 break
         if best is None:
-            raise DesignError(
-                "no rounding of the design to integers keeps all queries of an attribute. Use a "
-                "smaller tolerance, or targets of more similar size."
-            )
+            raise DesignError(NO_ROUNDING)
         return best[1]
 
 

@@ -60,6 +60,11 @@ _MULTIPLES = 2_000_000
 _WORSE = 2
 """The search ends when this many precisions in a row are no better than the best."""
 
+_TOO_LARGE = (
+    "tables with so many attributes need integers of more than 64 bits. Use tables with fewer "
+    "attributes."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class _Rounding:
@@ -122,10 +127,7 @@ def _find_rounding(member: FamilyMember, most: float, loss: float) -> _Rounding:
         if rounding.cost <= member.upper * (1 + loss):
             break
     if best is None:
-        raise DesignError(
-            "tables with so many attributes need integers of more than 64 bits. Use tables with "
-            "fewer attributes."
-        )
+        raise DesignError(_TOO_LARGE)
     return best
 
 
@@ -160,10 +162,7 @@ def _round_blocks(
     scales = batched.scales
     entry = scales.multiply([_list_entries(matrix) for matrix in matrices])
     if float(entry.max()) > most:
-        raise DesignError(
-            "the plan's integers would overflow with so many rows. Use tables with fewer "
-            "attributes."
-        )
+        raise DesignError(_TOO_LARGE)
     rows = build_extreme_rows(batched, tables, loss / 10)
     profiles = member.profiles.of_matrices(matrices)
     best = optimise_scales(rows, profiles, tolerance=loss, near=member.scales)
@@ -172,10 +171,7 @@ def _round_blocks(
     room = most / float((real * entry).max())
     M = _round_multiples(real, best.costs * real**2, room)
     if float((M * entry).max()) > 2 * most:
-        raise DesignError(
-            "the plan's integers would overflow with so many rows. Use tables with fewer "
-            "attributes."
-        )
+        raise DesignError(_TOO_LARGE)
     # Public totals answer the blocks without cost.
     worst = float(rows.multiply(np.where(z > 0, M**-2.0, 0.0)).max())
     cost = math.sqrt(worst * float(profiles.multiply(M**2).max()))

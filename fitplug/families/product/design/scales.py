@@ -182,8 +182,8 @@ def build_extreme_rows(
         return build_extreme_rows(batched, tables, 4 * max(slack, 1e-6))
     if size > MAX_ROWS:
         raise WorkloadError(
-            f"{size} queries in tables of several attributes have different targets. The limit is "
-            f"{MAX_ROWS}. Give all queries of each table the same target, or use fewer tables."
+            f"{size:,} queries in tables of several attributes have different targets; the limit "
+            f"is {MAX_ROWS:,}. Give all queries of each table the same target."
         )
     places = tuple(batch.scales for batch in batched.batches)
     return VarianceMatrix(places, tuple(axes), tuple(targets), batched.scales.count)

@@ -30,12 +30,16 @@ import numpy as np
 from scipy.linalg import helmert
 from scipy.sparse import csr_array, diags_array, vstack
 
-from fitplug.errors import DesignError
+from fitplug.errors import BAD_PROOF, DesignError
 from fitplug.families.base.attribute_matrices import DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.design.attribute_covariance import AttributeOptimum, AttributeQueries
-from fitplug.families.product.design.dense_covariance import NEGLIGIBLE, DenseCovariance
+from fitplug.families.product.design.dense_covariance import (
+    NEGLIGIBLE,
+    NO_ROUNDING,
+    DenseCovariance,
+)
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.numeric import FloatArray, IntArray
@@ -162,10 +166,7 @@ class TreeCovariance:
         (real,) = self.top.precisions
         matrix = np.rint(real * unit).astype(np.int64)
         if np.linalg.matrix_rank(np.vstack([matrix, np.full(shape.top, unit)])) < shape.top:
-            raise DesignError(
-                "no rounding of the design to integers keeps all queries of a hierarchy. Use a "
-                "smaller tolerance, or targets of more similar size."
-            )
+            raise DesignError(NO_ROUNDING)
         precision = np.ones(shape.branching)
         for siblings in shape.siblings:
             precision[siblings.positions] = build_contrasts(siblings.k).precision
@@ -276,7 +277,7 @@ class _Classes:
         mean = compute_mean(self.top, on_cells, on_rows)
         P, Q = self._transposed[0] @ p, self._transposed[1] @ q
         if not (P > 0).all() or not (Q > 0).all():
-            raise np.linalg.LinAlgError("a weight in the proof of the lower bound is zero")
+            raise np.linalg.LinAlgError(BAD_PROOF)
         c = np.sqrt(P / Q)
         g = mean.profile[self.cell] + self.profiles @ (1 / c)
         h = self.share * mean.ratios[self.row] + self.variances @ c

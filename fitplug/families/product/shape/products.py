@@ -91,16 +91,14 @@ class ProductStructure(Structure):
         domain, names = self.workload.domain, self.asymmetric
         if self.rows > MAX_ROWS:
             raise WorkloadError(
-                f"the workload has {self.rows:,} queries on {', '.join(names)}. The limit is "
-                f"{MAX_ROWS:,}. Use fewer of these attributes in one query, or "
-                + suggest_fewer_cells(domain, names)
+                f"the workload has {self.rows:,} queries on {', '.join(names)}; the limit is "
+                f"{MAX_ROWS:,}. Use {suggest_fewer_cells(domain, names)}."
             )
         if (work := self._estimate_work()) > MAX_FACTORS:
             raise WorkloadError(
-                f"the queries distinguish too many cells of {', '.join(names)}: the design would "
-                f"take {work:.1e} operations per iteration. The limit is {MAX_FACTORS:.0e} "
-                "operations. Use fewer of these attributes, or "
-                + suggest_fewer_cells(domain, names)
+                f"the design for {', '.join(names)} would take {work:.1e} operations per "
+                f"iteration; the limit is {MAX_FACTORS:.0e}. Use "
+                f"{suggest_fewer_cells(domain, names)}."
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:
@@ -295,9 +293,8 @@ class ProductPairStructure(ProductStructure):
         parents = [len(tree.first[max(tree.steps - 1, 0)]) for tree in self.trees if tree]
         if max(parents, default=0) > MOST_PARENTS:
             raise WorkloadError(
-                f"queries distinguish the subdivisions of {max(parents):,} nodes of a hierarchy. "
-                f"The limit of ReplaceOne is {MOST_PARENTS:,} such nodes. Use fewer levels, or "
-                f"{TWO_CHANGES}"
+                f"queries divide {max(parents):,} nodes of a hierarchy; the limit of ReplaceOne is "
+                f"{MOST_PARENTS:,}. {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

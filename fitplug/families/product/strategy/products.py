@@ -233,7 +233,6 @@ def check_multiples(scales: BlockScales, block_set: BlockSet) -> None:
         raise PlanError(BAD_INTEGERS)
     shapes = [part.shape for part in scales.split(np.zeros(scales.count))]
     for block, multiples in zip(block_set.blocks.tolist(), block_set.multiples, strict=True):
-        if multiples.dtype != np.int64 or multiples.shape != shapes[block]:
-            raise PlanError(BAD_INTEGERS)
-        if not 1 <= int(multiples.min()) <= int(multiples.max()) < MAX_ENTRY:
+        fits = multiples.dtype == np.int64 and multiples.shape == shapes[block]
+        if not fits or not 1 <= int(multiples.min()) <= int(multiples.max()) < MAX_ENTRY:
             raise PlanError(BAD_INTEGERS)

@@ -28,6 +28,8 @@ from fitplug.numeric import (
 )
 from fitplug.workload import Factor
 
+_SEVERAL = "this attribute has several matrices; use the matrix of the table that is computed"
+
 
 @dataclass(frozen=True, eq=False)
 class VariantMatrix(AttributeMatrix):
@@ -121,19 +123,13 @@ class VariantMatrix(AttributeMatrix):
         return max(matrix.growth for matrix in self.matrices)
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
-        raise TypeError(
-            "this attribute has several matrices; use the matrix of the table that is computed"
-        )
+        raise TypeError(_SEVERAL)
 
     def invert(self, values: FloatArray, axis: int) -> FloatArray:
-        raise TypeError(
-            "this attribute has several matrices; use the matrix of the table that is computed"
-        )
+        raise TypeError(_SEVERAL)
 
     def adjoint(self, values: FloatArray, axis: int) -> FloatArray:
-        raise TypeError(
-            "this attribute has several matrices; use the matrix of the table that is computed"
-        )
+        raise TypeError(_SEVERAL)
 
     def compute_reference(self) -> FloatArray:
         return np.asarray(self.reference / sum(self.reference.tolist()))

@@ -64,10 +64,10 @@ class TreePairCertifier(TreeCertifier):
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, TreePairStructure)
-        check_weights("p", duals.p, structure.differences)
+        check_weights(duals.p, structure.differences)
         p, parts = np.split(duals.p, [structure.differences - structure.parts_below])
-        p = scale_weights("p", p, len(p))
-        q = scale_weights("q", duals.q, structure.rows)
+        p = scale_weights(p, len(p))
+        q = scale_weights(duals.q, structure.rows)
         cells = p[: -structure.kinds].reshape(-1, structure.cells)
         kinds = p[-structure.kinds :]
         sums = cells.sum(axis=0)

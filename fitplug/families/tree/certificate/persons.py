@@ -61,11 +61,11 @@ class PersonTreeCertifier(TreeCertifier):
         self, structure: TreeStructure, objective: Objective, scale: float, duals: Duals
     ) -> float:
         assert isinstance(structure, PersonTreeStructure)
-        check_weights("p", duals.p, structure.differences)
+        check_weights(duals.p, structure.differences)
         places = structure.profile_size if structure.sets is None else len(structure.tree.leaves)
-        p = scale_weights("p", duals.p[:places], places)
-        of_kinds = scale_weights("p", duals.p[places:], len(duals.p) - places)
-        q = scale_weights("q", duals.q, structure.rows)
+        p = scale_weights(duals.p[:places], places)
+        of_kinds = scale_weights(duals.p[places:], len(duals.p) - places)
+        q = scale_weights(duals.q, structure.rows)
         # Masses are divided by their sum.
         mass = float(p.sum()) * float(q.sum()) * (1 + 2 * gamma(len(p) + len(q)))
         power, p = scale_by_power(p)

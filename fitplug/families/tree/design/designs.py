@@ -107,8 +107,8 @@ def round_trees(
             break
     if best is None:
         raise DesignError(
-            "the targets at the nodes of a hierarchy differ by too many orders of magnitude. "
-            "Give them more similar targets."
+            "the targets at the nodes of a hierarchy differ too much in size. Use targets of more "
+            "similar size."
         )
     return add_claim_margins(best)
 

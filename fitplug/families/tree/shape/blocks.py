@@ -153,11 +153,10 @@ class TreeStructure(Structure):
         nodes = self.tree.size * len(self.blocks)
         if nodes > MAX_NODES:
             raise WorkloadError(
-                f"the queries distinguish {self.tree.size:,} nodes of {self.tree_attribute!r} in "
-                f"each of {len(self.blocks):,} combinations with other attributes. The limit is "
-                f"{MAX_NODES:,} nodes in all combinations together. Give leaves with the same "
-                "parent equal targets, use fewer other attributes in one query, or use "
-                + suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))
+                f"queries use {self.tree.size:,} nodes of {self.tree_attribute!r} in each of "
+                f"{len(self.blocks):,} combinations with other attributes; the limit is "
+                f"{MAX_NODES // len(self.blocks):,}. Use "
+                f"{suggest_fewer_cells(self.workload.domain, (self.tree_attribute,))}."
             )
 
     def build_block_matrix(self, block: int) -> FloatArray:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fitplug.errors import WorkloadError
-from fitplug.families.base.structure import TWO_CHANGES, list_names
+from fitplug.families.base.structure import TWO_CHANGES
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.families.tree.shape.root_totals import RootTotals, find_no_totals, find_root_totals
 from fitplug.numeric import BoolArray, FloatArray, IntArray, frozen_property, to_positions
@@ -197,23 +197,18 @@ class TreePairStructure(TreeStructure):
     def check_size(self) -> None:
         super().check_size()
         if len(self.free) > MOST_MOVED:
-            names = list_names([self.symmetric[a] for a in self.free.tolist()])
             raise WorkloadError(
-                f"replacing a row may change {len(self.free)} attributes ({names}) besides the "
-                f"hierarchy {self.tree_attribute!r}. The limit of ReplaceOne is {MOST_MOVED} "
-                f"other attributes. Use fewer of these attributes, or {TWO_CHANGES}"
+                f"replacing a row may change {len(self.free)} attributes besides "
+                f"{self.tree_attribute!r}; the limit of ReplaceOne is {MOST_MOVED}. {TWO_CHANGES}"
             )
         if self.keeps_tree and any(
             len(self.find_public_sums(block, depth).measured)
             for block in np.flatnonzero(self.is_public).tolist()
             for depth in range(len(self.classes[block]))
         ):
-            moved = [name for name in self.dense if name not in (self.public_attributes or ())]
             raise WorkloadError(
-                f"the setting 'within' names {self.tree_attribute!r}, a large hierarchy, and "
-                f"replacing a row may also change {list_names(moved)}. Give the finest nodes with "
-                "the same parent equal targets and use fewer nodes on coarser levels, or "
-                f"{TWO_CHANGES}"
+                f"the setting 'within' cannot name the large hierarchy {self.tree_attribute!r} for "
+                f"these queries. {TWO_CHANGES}"
             )
         if not len(self.noisy_blocks):
             raise self.make_public_error()

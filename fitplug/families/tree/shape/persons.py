@@ -33,6 +33,7 @@ import numpy as np
 
 from fitplug.domain import get_shape
 from fitplug.errors import WorkloadError
+from fitplug.families.base.structure import ONCE_PER_UNUSED
 from fitplug.families.tree.shape.blocks import TreeStructure
 from fitplug.neighbours import PersonRecords, RecordSets, list_single_records
 from fitplug.numeric import FloatArray, IndexArray, IntArray, frozen_property
@@ -199,17 +200,11 @@ class PersonTreeStructure(TreeStructure):
                 "Remove the setting 'once_per'."
             )
         if self.period_attribute not in self.workload.attributes:
-            raise WorkloadError(
-                f"no query distinguishes the values of {self.period_attribute!r}, so the setting "
-                "'once_per' saves nothing. Remove 'once_per', or add a query on "
-                f"{self.period_attribute!r}."
-            )
+            raise WorkloadError(ONCE_PER_UNUSED.format(self.period_attribute))
         if len(self.differing) > MOST_DIFFERING:
             raise WorkloadError(
-                f"queries use {len(self.differing)} attributes, besides "
-                f"{self.period_attribute!r}, only as 'identity' or 'total'. With the setting "
-                f"'once_per', the limit is {MOST_DIFFERING} such attributes. Use fewer of these "
-                "attributes, or remove 'once_per'."
+                f"the setting 'once_per' allows at most {MOST_DIFFERING} other attributes that are "
+                f"only 'identity' or 'total', not {len(self.differing)}. Remove 'once_per'."
             )
         super().check_size()
 

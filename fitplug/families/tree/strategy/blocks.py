@@ -144,13 +144,9 @@ class TreeBlock:
             _check_triangular(matrices.dense, (b, r, r))
             children = matrices.children
             shape = (b, k - 1, k) if step.counts is None else (b,)
-            if (
-                children.dtype != np.int64
-                or children.shape != shape
-                or find_largest_entry(children) >= MAX_ENTRY
-            ):
-                raise PlanError(BAD_INTEGERS)
-            if step.counts is not None and int(children.min()) < 1:
+            fits = children.dtype == np.int64 and children.shape == shape
+            fits = fits and find_largest_entry(children) < MAX_ENTRY
+            if not fits or (step.counts is not None and int(children.min()) < 1):
                 raise PlanError(BAD_INTEGERS)
 
 
@@ -205,10 +201,9 @@ class TreeIntegers(IntegerStrategy[T]):
 
 def _check_triangular(matrices: IntArray, shape: tuple[int, int, int]) -> None:
     """Raise PlanError unless matrices (b, r, r) are upper triangular with positive diagonals."""
-    if matrices.dtype != np.int64 or matrices.shape != shape:
-        raise PlanError(BAD_INTEGERS)
+    fits = matrices.dtype == np.int64 and matrices.shape == shape
     at = np.arange(shape[1])
-    if np.tril(matrices, -1).any() or (matrices[:, at, at] <= 0).any():
+    if not fits or np.tril(matrices, -1).any() or (matrices[:, at, at] <= 0).any():
         raise PlanError(BAD_INTEGERS)
     if matrices.size and find_largest_entry(matrices) >= MAX_ENTRY:
         raise PlanError(LARGE_INTEGERS)
