@@ -12,8 +12,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
-from fitplug_opendp import gaussian, noise_source
-
 # Asserts of helpers then show their values as those of test modules do.
 pytest.register_assert_rewrite("tests.helpers")
 
@@ -66,6 +64,8 @@ def _sampler_is_tested_once() -> Iterator[None]:
     Thousands of releases would each draw 6,144 numbers more before they charge. A sampler that a
     test puts in its place is tested as well, and one that fails its test is tested every time.
     """
+    from fitplug_opendp import gaussian, noise_source
+
     real = noise_source.check_sampler
 
     @cache
