@@ -20,6 +20,9 @@ pytest.register_assert_rewrite("tests.helpers")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 threadpool_limits(1, user_api="blas")
 
+# Workers in processes of their own start from one that has imported all that they need.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")
+
 # Tests start some hundred processes, and each would compile all that it imports again. Both of
 # pytest's workers and later runs would also rewrite the asserts of all test modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
