@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 GROUP = "fitplug.adapters"
@@ -19,6 +19,9 @@ _EXTRAS = {
 }
 """The extras of this package whose libraries each function of an adapter needs."""
 
+_FOUND: dict[str, EntryPoint] = {}
+"""The entry points that were found, as a search reads a file of every installed package."""
+
 
 def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
     """Call the function that an adapter provides under a name.
@@ -27,7 +30,7 @@ def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
         ImportError: No adapter provides it, or a library that it needs is not installed.
     """
     advice = f'Install it with: pip install "fitplug[{_EXTRAS[name]}]"'
-    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    found = _find_entry_point(name)
     if found is None:
         raise ImportError(f"fitplug.{name} is not installed. {advice}")
     try:
@@ -35,3 +38,11 @@ def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
     except ModuleNotFoundError as error:
         library = (error.name or "a missing library").partition(".")[0]
     raise ImportError(f"fitplug.{name} needs {library}. {advice}")
+
+
+def _find_entry_point(name: str) -> EntryPoint | None:
+    """Find the entry point of this name. What is not found may be installed later."""
+    if name not in _FOUND:
+        for found in entry_points(group=GROUP, name=name):
+            _FOUND.setdefault(name, found)
+    return _FOUND.get(name)

@@ -22,13 +22,11 @@ def test_of_structured_workloads(name):
     check_plan(fp.design(MIXED[name]()))
 
 
-@pytest.mark.parametrize(
-    "most_dense", [0, pytest.param(symmetry.MOST_DENSE, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_of_the_product_family(name, most_dense, monkeypatch):
+def test_of_the_product_family_with_dense_attributes(name, monkeypatch):
+    """Those without are in tests/families/product/test_product_plans.py."""
     monkeypatch.setattr(symmetry, "MOST_CELLS", 1)
-    monkeypatch.setattr(symmetry, "MOST_DENSE", most_dense)
     monkeypatch.setattr(tree_shape, "LEAST_TREE", 1)
     check_plan(fp.design(PRODUCTS[name](), tolerance=0.01))
 

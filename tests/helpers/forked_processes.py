@@ -14,6 +14,8 @@ from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import distributed  # noqa: F401 (it sets what is imported, too, so this must come before)
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [

@@ -13,7 +13,7 @@ from scipy.stats import binom
 import fitplug as fp
 import fitplug_opendp as fpo
 from fitplug.errors import SamplerError
-from fitplug_opendp import discrete_gaussian as exact, gaussian, sampler_check
+from fitplug_opendp import discrete_gaussian as exact, gaussian, noise_source, sampler_check
 from fitplug_opendp.sampler_check import check_sampler, judge_noise
 from tests.helpers.opendp_spaces import features  # noqa: F401
 
@@ -130,6 +130,16 @@ def test_noise_that_depends_on_the_answers_is_caught(monkeypatch):
     monkeypatch.setattr(gaussian, "make_gaussian", make)
     with pytest.raises(SamplerError):
         check_sampler(30.0)
+
+
+def test_every_release_makes_the_test(monkeypatch, tmp_path):
+    """Not only the first of a process, as in the fixture that saves other tests its time."""
+    tested = []
+    monkeypatch.setattr(noise_source, "check_sampler", tested.append)
+    plan, tables = TestReleases.PLAN, TestReleases.TABLES
+    for folder in (None, None, tmp_path / "first", tmp_path / "second"):
+        fp.release(plan, tables, folder)
+    assert tested == [plan.noise_std] * 4
 
 
 class TestReleases:

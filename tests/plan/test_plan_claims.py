@@ -328,7 +328,7 @@ def identify(plan: fp.Plan) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("edit", "step"),
     [
-        pytest.param(edit_numbers, 3, id="some numbers", marks=pytest.mark.slow),
+        pytest.param(edit_numbers, 7, id="some numbers", marks=pytest.mark.slow),
         pytest.param(edit_numbers, 1, id="numbers", marks=pytest.mark.long),
         pytest.param(edit_words, 1, id="words", marks=pytest.mark.long),
     ],

@@ -73,6 +73,7 @@ def test_a_missing_library_is_one_sentence_with_the_fix(
 
 
 def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fitplug.adapters.entry_points._FOUND", {})
     monkeypatch.setattr("fitplug.adapters.entry_points.entry_points", lambda **_: ())
     with pytest.raises(ImportError, match=r"fitplug\.count is not installed"):
         fp.count("people.csv", (fp.Domain({"sex": ["1", "2"]}), [("sex",)]))
