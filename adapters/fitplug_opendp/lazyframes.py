@@ -219,7 +219,7 @@ def then_tables(plan: Plan) -> Any:
         plan: The plan, from `fitplug.design`.
 
     Returns:
-        An object to put on the right side of `>>`, after a transformation or a space.
+        An object for the right side of `>>`, after a transformation or a pair (domain, metric).
     """
     import_opendp()
     return make_partial_constructor(

@@ -66,8 +66,8 @@ def make_fitness_for_use(
         BudgetError: The scale is not positive and finite, or OpenDP has no distance for the plan's
             unit of privacy.
         PlanError: The plan fails its verification, or its answers cost more than it claims.
-        SamplerError: OpenDP's sampler fails its test. A process runs this test once, and again for
-            standard deviations of very different size.
+        SamplerError: OpenDP's sampler fails its test. Each process tests it once, and again for a
+            standard deviation that is much larger or smaller.
     """
     dp = import_opendp()
     dp.assert_features("contrib", "honest-but-curious")
@@ -130,7 +130,7 @@ def then_fitness_for_use(plan: Plan, scale: float = 1.0) -> Any:
         scale: The factor on every standard deviation; it must be positive.
 
     Returns:
-        An object to put on the right side of `>>`, after a transformation or a space.
+        An object for the right side of `>>`, after a transformation or a pair (domain, metric).
     """
     import_opendp()
     return make_partial_constructor(

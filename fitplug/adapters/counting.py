@@ -35,9 +35,9 @@ def count(
     attribute without a cell `other`, the row is left out of all tables.
 
     Tables with a measure count shares of rows: the measure has two cells, its lower and its upper
-    bound, and each row is divided between these two cells according to the row's value. Columns of
-    measures hold integers, floats or decimals, or the text of CSV files; null, NaN and text that is
-    not a number are outside the domain.
+    bound, and each row is divided between these two cells according to the row's value. A column
+    of a measure holds integers, floats or decimals; in CSV files, numbers as text. Null, NaN and
+    other text are outside the domain.
 
     An Ibis table, or a `DatabaseTable`, is counted by its database in one statement. If the rows
     per person are limited, the database chooses each person's rows at random, so a second count may

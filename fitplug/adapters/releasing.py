@@ -63,7 +63,7 @@ def release(
 
     Args:
         plan: The plan, from `fitplug.design`.
-        data: Exact counts with at least `plan.tables`; or a `Source` or its path, whose rows are
+        data: Exact counts that include all `plan.tables`; or a `Source` or a path, whose rows are
             then counted first.
         folder: The folder of the release: a path, which this process and all workers share, or the
             URL of a folder in an object store. None for a release in memory.

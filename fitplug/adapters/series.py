@@ -123,7 +123,7 @@ def begin_series(
 
     Args:
         plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
-        folder: The folder of the series, which must be new or empty.
+        folder: The folder of the series; new or empty when the series begins.
         ledger: The ledger that is charged, and that later records which periods are drawn.
         key: The name of the series in the ledger.
         periods: The attribute whose cells are the periods; None if the plan can be drawn period by

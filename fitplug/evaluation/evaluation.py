@@ -198,7 +198,7 @@ class Evaluation:
         return self.privacy_cost / self.lower_bound
 
     def summary(self) -> str:
-        """Describe the strategy compared with the optimum as a text table.
+        """Return a text table that compares the strategy with the optimum.
 
         Returns:
             The text. For each group, the table shows the strategy's largest standard deviation and

@@ -171,8 +171,8 @@ def _find_coefficients(
         labels = [write_value(label) for label in list(lookup.rows)[:MOST_SHOWN]]
         more = ", ..." if factor.rows > len(labels) else ""
         raise WorkloadError(
-            f"cannot count {_describe(factor, clauses, region)}. Select whole rows of "
-            f"{factor.attribute}: {', '.join(labels)}{more}{lookup.describe_left_out()}."
+            f"cannot count {_describe(factor, clauses, region)}. Select whole groups "
+            f"of {factor.attribute}: {', '.join(labels)}{more}{lookup.describe_left_out()}."
         )
     return coefficients
 
@@ -268,7 +268,8 @@ def _find_named_rows(lookup: _RowLookup, condition: Condition, by: str) -> set[i
     factor = lookup.factor
     if condition.comparison != "=":
         raise WorkloadError(
-            f"{condition}: select rows of a matrix by {write_value(factor.attribute)} = {by}"
+            f"{condition}: rows of a matrix can only be selected with "
+            f"{write_value(factor.attribute)} = {by}"
         )
     for value in condition.values:
         if value in lookup.rows:

@@ -134,7 +134,7 @@ def _read_array(
             content[at : at + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
             at += len(chunk)
         if stream.read(1):  # At the end of a member, zipfile also checks its checksum.
-            raise ValueError("the file continues after the end of the array")
+            raise ValueError("the file has more data after the end of the array")
     content.setflags(write=False)
     array = content.view(dtype) if dtype.itemsize else np.zeros(claimed, dtype)
     return array.reshape(claimed[::-1]).T if columns_first else array.reshape(claimed)

@@ -254,8 +254,7 @@ def choose_unit(
     if bound_unit.is_known or (known is not None and allows_any_rows(known.unit)):
         return bound_unit
     raise file.make_error(
-        f"needs the cells of the unit of privacy ({bound_unit.unit}). Give the domain of the "
-        "charge."
+        f"has the unit of privacy {bound_unit.unit}, so a charge needs a domain. Give domain=."
     )
 
 

@@ -93,8 +93,8 @@ def check_is_covered(
         place = f" at {name_cell(domain, names, indices)}" if names else ""
         cost, left = format_excess(excess.requested, excess.remaining)
         raise OverBudget(
-            f"rho = {cost} is over budget{place}: the charge {covered_by!r} of the ledger "
-            f"{file.path} has {left} left. Relax the targets or charge the release.",
+            f"rho = {cost} is over budget{place}: the earlier charge {covered_by!r} in "
+            f"{file.path} leaves {left}. Relax the targets, or leave out covered_by.",
             requested=excess.requested,
             remaining=excess.remaining,
         )

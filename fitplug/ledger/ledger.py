@@ -58,8 +58,8 @@ class Ledger:
         delta: The delta of `epsilon`.
         unit: The unit of privacy of the budget. By default the first charge sets this unit. To open
             an existing ledger, leave `unit` out or give the same unit.
-        domain: The domain whose cells `distinct`, `once_per` or `within` of the unit refer to;
-            `distinct` refers to all its attributes. By default the first charge for such a unit
+        domain: The domain of the attributes that the unit names in `once_per` or `within`; for
+            `distinct`, the domain of all attributes. By default the first charge for such a unit
             sets the domain.
         any_noise: With a budget in epsilon and delta, whether charges may be for any noise, such as
             the noise of OpenDP's own measurements. This lowers the budget in rho by about 10%.

@@ -67,7 +67,7 @@ class Coverage:
         chosen = cls(names, m, n)
         if n < 1 or (d > 1 and m < 1) or chosen.sensitivity_squared > most:
             raise BudgetError(
-                "this plan has no room for coverage. Design the plan with a smaller tolerance."
+                "this plan leaves no rho for coverage. Design the plan with a smaller tolerance."
             )
         return chosen
 

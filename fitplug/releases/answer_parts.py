@@ -396,7 +396,7 @@ def _decode_part(content: bytes, name: str, size: int) -> IntArray:
             raise ValueError("the part does not have the expected shape or type")
         read = np.frombuffer(content, dtype=dtype, count=size, offset=file.tell())
         if file.tell() + read.nbytes != len(content):
-            raise ValueError("the part continues after the end of the array")
+            raise ValueError("the file has more data after the end of the array")
     except Exception:  # NumPy raises many kinds of errors on damage
         raise InputError(f"{name} is damaged. Get the folder again from its publisher.") from None
     return read.astype(np.int64)

@@ -290,6 +290,4 @@ class Descent:
 
 def make_no_histogram_error() -> WorkloadError:
     """Make the error for totals that no histogram has."""
-    return WorkloadError(
-        "no nonnegative counts have all the given totals. Check that the totals agree."
-    )
+    return WorkloadError("no counts of at least 0 add up to the given totals. Correct the totals.")

@@ -161,8 +161,8 @@ def _check(shown: _Estimates, kind: Kind, attributes: int) -> _Estimates:
     if shown.values.ndim != attributes:
         needed = "one attribute" if attributes == 1 else "two attributes"
         raise WorkloadError(
-            f"a plot of kind {kind!r} needs {needed} with several rows, but {shown.group.name!r} "
-            f"has {shown.values.ndim}. Remove the setting 'kind'."
+            f"a plot of kind {kind!r} is for {needed}, but {shown.group.name!r} has "
+            f"{shown.values.ndim}. Remove kind=."
         )
     return shown
 

@@ -74,7 +74,7 @@ class AddRemove:
                 "the settings 'distinct' and 'once_per' cannot be combined. Remove one of them."
             )
         if self.records == 1 and (self.distinct or self.once_per is not None):
-            raise BudgetError("the settings 'distinct' and 'once_per' need records of at least 2")
+            raise BudgetError("'distinct' and 'once_per' need 'records' to be at least 2")
 
     def __str__(self) -> str:
         if self.records == 1:

@@ -91,8 +91,8 @@ def test_parts(folder):
     ("display", "says"),
     [
         ("{ totals = { totl = 40 } }", "[output] display: expression 'totl'"),
-        ("{ totals = { total = -1 } }", "no nonnegative counts"),
-        ('{ totals = { total = 3, "people[sex = f]" = 4 } }', "no nonnegative counts"),
+        ("{ totals = { total = -1 } }", "add up to the given totals"),
+        ('{ totals = { total = 3, "people[sex = f]" = 4 } }', "add up to the given totals"),
         ("{ total = 40 }", "display"),
     ],
 )
@@ -150,7 +150,7 @@ def test_python_refuses_display_tables_before_the_charge(folder):
     plan = fp.design(fp.Workload(domain, [fp.total(std=2)]), unit=fp.AddRemove())
     ledger = fp.Ledger(folder / "budget.db", rho=1)
     for data in (folder / "rows.csv", fp.count(folder / "rows.csv", plan)):
-        with pytest.raises(fp.WorkloadError, match="no nonnegative counts"):
+        with pytest.raises(fp.WorkloadError, match="add up to the given totals"):
             fp.release(plan, data, folder / "out", ledger=ledger, display={"total": -1})
         with pytest.raises(fp.InputError, match="display= needs folder="):
             fp.release(plan, data, ledger=ledger, display=True)

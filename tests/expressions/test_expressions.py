@@ -243,7 +243,7 @@ WRONG = [
     ("pyramid[age=1, age=2]", "selects no rows"),
     (
         "'voting age'[age >= 3]",
-        r"\. Select whole rows of age: 2\.\.5, 4\.\.5\.",
+        r"\. Select whole groups of age: 2\.\.5, 4\.\.5\.",
     ),
     ("'voting age'", "cannot count all of age"),
     ("cities[income<=10]", r"half open, \[from, to\)\. Use income < 10"),
@@ -254,7 +254,7 @@ WRONG = [
     ("regions[place=ulm]", "cannot count place = ulm"),
     ("weighted", "Select rows by number, for example sex = 0"),
     ("weighted[sex=2]", "there is no row 2"),
-    ("weighted[sex<=1]", "select rows of a matrix by sex = number"),
+    ("weighted[sex<=1]", "can only be selected with sex = number"),
     ("weighted[sex=0, sex=1]", "selects no row"),
 ]
 
@@ -409,7 +409,7 @@ def test_hints_can_be_typed_back(label):
     values = fp.Domain({"a": ["1", label, "3"]})
     rows = [fp.queries({"a": fp.ranges([(label, label)])}, std=1.0, name="r")]
     workload = fp.Workload(values, rows)
-    typed = hinted("r[a = 3]", r"Select whole rows of a: (.*)\.$")
+    typed = hinted("r[a = 3]", r"Select whole groups of a: (.*)\.$")
     assert parse(workload, f"r[a = {typed}]")["r"].tolist() == [1]
     assert str(Condition("a", "=", (label,))) == f"a = {typed}"
 

@@ -86,7 +86,7 @@ class TestTheUnitOfALedger:
             assert ledger.spent == unit.records**2
         if not BoundUnit(unit).is_known:
             for given in (None, unit):
-                with pytest.raises(LedgerError, match="Give the domain of the charge"):
+                with pytest.raises(LedgerError, match="needs a domain"):
                     ledger.charge(1, what="preview", unit=given)
         before = ledger.spent
         ledger.charge(1, what="preview", unit=unit, domain=DOMAIN)

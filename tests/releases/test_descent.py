@@ -133,10 +133,10 @@ class TestBlocks:
     @pytest.mark.parametrize(
         ("totals", "says"),
         [
-            ({"n": -1}, "no nonnegative counts"),
+            ({"n": -1}, "add up to the given totals"),
             ({"n": float("nan")}, "must be a finite number, not nan"),
-            ({"n": 5, "cells[a = 1]": 6}, "no nonnegative counts"),
-            ({"cells[a = 1]": 6, "cells[a = 2]": -1}, "no nonnegative counts"),
+            ({"n": 5, "cells[a = 1]": 6}, "add up to the given totals"),
+            ({"cells[a = 1]": 6, "cells[a = 2]": -1}, "add up to the given totals"),
             ({"cells[a = 1]": 6, "cells[b = 2]": 3}, "partly overlapping regions"),
             ({"cells[a <= 1]": 6}, "cannot match the total"),
             ({"n": 5, "ab": 6}, "'ab' must have shape"),

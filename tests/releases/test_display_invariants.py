@@ -81,7 +81,7 @@ def test_they_are_one_of_all_tables_that_have_the_totals(by_steps, totals, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(display, "MOST_ENTRIES", 0 if by_steps else 10**7)
         if not allowed.any():
-            with pytest.raises(fp.WorkloadError, match="no nonnegative counts"):
+            with pytest.raises(fp.WorkloadError, match="add up to the given totals"):
                 release.integers(totals=totals)
             return
         shown = release.integers(totals=totals)

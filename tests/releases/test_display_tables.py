@@ -130,8 +130,8 @@ class TestNonnegative:
             ({"total": "many"}, "must be a finite number, not 'many'"),
             ({"total": float("nan")}, "must be a finite number"),
             ({"total": True}, "must be a finite number"),
-            ({"total": -1}, "no nonnegative counts"),
-            ({"total": 5, "pyramid[sex = 1]": 6}, "no nonnegative counts"),
+            ({"total": -1}, "add up to the given totals"),
+            ({"total": 5, "pyramid[sex = 1]": 6}, "add up to the given totals"),
         ],
     )
     def test_bad_totals(self, totals, says):

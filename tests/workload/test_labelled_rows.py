@@ -174,7 +174,7 @@ def test_labels_in_tables_and_expressions(release):
         ("coast", "Select rows by label, for example COUNTY = coast"),
         ("coast[COUNTY = 0]", "COUNTY has no row '0'"),
         ("coast[COUNTY = cost]", "Did you mean 'coast'"),
-        ("coast[COUNTY != coast]", "select rows of a matrix by COUNTY = label"),
+        ("coast[COUNTY != coast]", "can only be selected with COUNTY = label"),
         (
             "overlap[COUNTY in [west, end]]",
             "these rows overlap. To add the rows anyway",

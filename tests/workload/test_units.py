@@ -40,7 +40,7 @@ def test_the_spec_form_is_read_back(unit):
             lambda: fp.AddRemove(2, distinct=True, once_per="a"),
             "'once_per' cannot be combined",
         ),
-        (lambda: fp.AddRemove(once_per="a"), "and 'once_per' need records of at least 2"),
+        (lambda: fp.AddRemove(once_per="a"), "and 'once_per' need 'records' to be at least 2"),
         (
             lambda: fp.ReplaceOne(within="STATE"),
             r'must be a tuple of attribute names, such as \("STATE",\)',

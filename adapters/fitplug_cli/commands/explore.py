@@ -255,7 +255,7 @@ def _write_spec(
     if existing and not may_replace:
         verb = "exists" if len(existing) == 1 else "exist"
         raise AlreadyExists(
-            f"{' and '.join(existing)} already {verb}. Choose another name, or replace."
+            f"{' and '.join(existing)} already {verb}. Choose another name, or replace them."
         )
     if name in existing:
         check_target(folder / name, load_spec)
@@ -266,5 +266,5 @@ def _write_spec(
             if may_replace:
                 place.replace(file, content)
             elif not place.create(file, content):
-                raise AlreadyExists(f"{file} already exists. Choose another name, or replace.")
+                raise AlreadyExists(f"{file} already exists. Choose another name, or replace it.")
     return list(written)
