@@ -69,10 +69,10 @@ class Series(Protocol):
 
         Args:
             period: The period: a value of the attribute, or its text.
-            data: Exact counts with at least `tables`, a function that returns these counts, or a
-                `Source` or its path. Only the cells of this period are used. The counts must be
-                final, because neither this release nor a later release includes changes that are
-                made to the data afterwards.
+            data: Exact counts that include all tables of `Series.tables`; or a function that
+                returns these counts; or a `Source` or a path. Only the cells of this period are
+                used. The counts must be final, because neither this release nor a later release
+                includes changes that are made to the data afterwards.
 
         Returns:
             Everything that has been released so far, including this period.

@@ -134,8 +134,8 @@ class Strategy:
 class Evaluation:
     """The cost of a strategy whose noise is scaled so that it just meets every target.
 
-    The lower bounds are certified. All other numbers are computed in floating point, without a
-    certificate.
+    `lower_bound` and `rho_lower_bound` are certified. All other numbers are computed in floating
+    point, without a certificate.
 
     Attributes:
         strategy: The strategy.

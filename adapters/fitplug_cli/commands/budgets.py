@@ -55,7 +55,7 @@ def check_ledger_is_kept(spec: Spec) -> None:
     if number is not None:
         raise LedgerError(
             f"the ledger {spec.ledger_path} does not exist, but {what} charged to a ledger as "
-            f"charge {number}. Restore the ledger with this charge."
+            f"charge {number}. Restore the ledger from a backup."
         )
 
 

@@ -69,7 +69,8 @@ def show(
     display: Annotated[
         bool,
         typer.Option(
-            "--display", help="Show the display tables (biased) instead of the estimates."
+            "--display",
+            help="Show the display tables, which add up but are biased, instead of the estimates.",
         ),
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,

@@ -252,7 +252,7 @@ class Facts:
     def nothing_free_note(self) -> str:
         """Why no further count is free although cells cost different amounts."""
         if self.plan.has_coverage:
-            return "No further count is free: coverage uses what the tables leave."
+            return "No further count is free: coverage uses the rest of rho."
         if allows_any_rows(self.plan.unit):
             return "The unused budget is too small for further counts by one attribute."
         return (

@@ -279,10 +279,8 @@ def check_pieces(pieces: Collection[int], needed: Sequence[int], what: str) -> N
         TablesError: If they are not.
     """
     if set(pieces) != set(needed):
-        raise TablesError(
-            f"{what}: {len(set(needed) - set(pieces))} pieces are missing, and "
-            f"{len(set(pieces) - set(needed))} given pieces are not needed"
-        )
+        missing, extra = len(set(needed) - set(pieces)), len(set(pieces) - set(needed))
+        raise TablesError(f"{what} has wrong pieces: {missing} are missing and {extra} extra")
 
 
 def check_unit(size: int, what: str, *, whole: int, most: int) -> None:

@@ -205,7 +205,7 @@ def test_wrong_pieces_are_refused() -> None:
     pieces = {s: parted.split_counts(s, x[slab.index]) for s, slab in enumerate(parted.slabs)}
     one = {s: own[0] for s, own in pieces.items()}
     parted.answer_part(0, one)
-    with pytest.raises(TablesError, match="1 pieces are missing, and 0 "):
+    with pytest.raises(TablesError, match="1 are missing and 0 extra"):
         parted.answer_part(0, {s: piece for s, piece in one.items() if s})
     with pytest.raises(TablesError, match=r"must have type int64 and shape \(4, 3, 2\), not"):
         parted.split_counts(0, x)
