@@ -113,13 +113,14 @@ def begin_series(
     display: bool = False,
     key_file: str | PathLike[str] | None = None,
 ) -> Series:
-    """Charge a series, which is released period by period, and make its folder. No noise is drawn.
+    """Begin a series, a release period by period: charge its rho to the ledger and make its folder.
 
         series = fp.begin_series(plan, "jobs/", ledger=ledger, key="jobs 2024")
         series.release("2024-01", "january.parquet")
 
-    The plan's rho is charged once, for all periods together. If the call is interrupted, repeat it;
-    this costs nothing more. Once the series has begun, the same call opens it.
+    The plan's rho is charged once, for all periods together. No noise is drawn yet. If the call is
+    interrupted, repeat it; this costs nothing more. Once the series has begun, the same call opens
+    it.
 
     Args:
         plan: A plan whose answers can be drawn period by period: `fitplug.design(..., periods=)`.
@@ -183,8 +184,9 @@ def open_series(
         folder: The folder of the series.
         ledger: The ledger that the series was charged to. Without a ledger, the series can be read
             but not continued, and fitplug does not check that the series was charged.
-        key_file: The file with the key of the exact counts, which is needed to draw a period. Name
-            it if you gave `key_file` to `begin_series` or moved the file.
+        key_file: The file with the encryption key of the exact counts, without which no further
+            period can be released. Name the file if you gave `key_file` to `begin_series` or moved
+            the file.
 
     Returns:
         The series.

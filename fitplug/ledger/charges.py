@@ -206,7 +206,7 @@ def check_covers(amount: Fraction, costs: CellCosts) -> None:
     """Raise BudgetError if an amount is less than the rho of the costs per cell."""
     if costs.rho > amount:
         raise BudgetError(
-            f"rho must be at least {ceil_float(costs.rho)!r}, as the costs per cell require, not "
+            f"rho must be at least {ceil_float(costs.rho)!r}, the largest cost of a cell, not "
             f"{ceil_float(amount)!r}"
         )
 

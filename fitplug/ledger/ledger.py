@@ -168,8 +168,8 @@ class Ledger:
         """Verify the whole ledger and return the stage that each release has reached.
 
         Returns:
-            For each release, its newest stage, under the number of the release's charge. Charges
-            that are not for releases are not included.
+            A mapping from the number of a release's charge to the newest stage of the release.
+            Charges that are not for releases are not included.
 
         Raises:
             LedgerError: The file cannot be read, or is damaged.

@@ -334,7 +334,7 @@ def minimise_total_error(
     Args:
         W: Workload matrix, shape (m, d).
         weights: Positive weights of the queries, shape (m,).
-        tolerance: The relative gap value / lower_bound - 1 that ends the iteration.
+        tolerance: The iteration ends when `value / lower_bound - 1` is at most this number.
         max_iterations: The largest number of iterations.
 
     Raises:

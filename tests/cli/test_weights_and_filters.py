@@ -148,7 +148,7 @@ def test_folders_that_are_not_read(tmp_path: Path) -> None:
         text = f"STATE,SEX,POP\n01,1,{year}\n72,2,7\n"
         (tmp_path / "people" / f"year={year}" / "a.csv").write_text(text)
     ran = fitplug("count", tmp_path / "spec.toml", "--dry-run")
-    assert "1 CSV; 1 more in folders that [data] where excludes" in ran.out
+    assert "1 CSV; 1 more in folders that the filter 'where' excludes" in ran.out
     assert fitplug("count", tmp_path / "spec.toml").code == 0
     tables = read_counts(tmp_path / "spec.counts.npz")
     assert tables["STATE", "SEX"].tolist() == [[2020, 0], [0, 0], [0, 7]]

@@ -56,7 +56,7 @@ def show(
     table: Annotated[
         str | None,
         typer.Argument(
-            help="Table to show in full. [default: the first rows of all]", metavar="TABLE"
+            help="Table to show in full. [default: the first rows of each table]", metavar="TABLE"
         ),
     ] = None,
     confidence: Annotated[

@@ -180,7 +180,7 @@ def print_preview(preview: Preview, plan: Plan) -> None:
         rows = f"about {rounded:,} (from the files' footers)"
     files = f"{preview.files:,} {preview.format}"
     if preview.left_out:
-        files += f"; {preview.left_out:,} more in folders that [data] where excludes"
+        files += f"; {preview.left_out:,} more in folders that the filter 'where' excludes"
     print_facts(
         ("files", files),
         ("rows", rows),
