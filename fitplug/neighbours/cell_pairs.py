@@ -123,6 +123,11 @@ class CellPairs:
         return np.bincount(to_positions(self.region_of_node))
 
     @property
+    def entries(self) -> int:
+        """The numbers of a table with an entry for each set D and pair of nodes of a region."""
+        return self.sets * int((self.region_sizes**2).sum())
+
+    @property
     def region_slices(self) -> list[slice]:
         """The nodes of each region."""
         stops = np.cumsum(self.region_sizes)

@@ -181,7 +181,7 @@ def _design_plan(request: DesignRequest) -> Plan:
         return plan
     try:
         other = _design_structure(request, nearer)
-    except (DesignError, WorkloadError):
+    except (DesignError, WorkloadError, MemoryError):
         return plan
     is_better = other.gap < plan.gap and other.rho * other.scale <= plan.rho * plan.scale
     return other if is_better else plan

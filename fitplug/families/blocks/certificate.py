@@ -16,7 +16,8 @@ Here r has the row sums of the weights S_D of all sets D, and |K_A| <= sum_D S_D
 K_A' whose entries are off by at most e times these sums lies between K_A - e diag(r) and K_A + e
 diag(r). If R R' <= P_A in the order of positive semidefinite matrices, then || X R ||_* is at most
 || X P_A^1/2 ||_*, because the square root of matrices keeps this order. Nodes whose column of X is
-zero, such as those of the reference cells of regions, are left out of P_A.
+zero, such as those of the reference cells of regions, are left out of P_A. If the ends of pairs are
+independent, r is 2 p and K_A is 2 p p' / 1'p in each region, or 0 (docs/theory/units.md, (U25)).
 
 R is a Cholesky factor of the computed P with its diagonal lowered by e r. With n rows, and for any
 order of summation, |R R' - P| <= gamma_(n+1) |R||R'| entry by entry (Higham, Accuracy and Stability
@@ -63,8 +64,8 @@ S = TypeVar("S", bound=Structure)
 _LEAST_WEIGHT = 1e-30
 """Weights below this, relative to the largest, count as 0, so that nothing underflows."""
 
-_MIXED = 1e-6
-"""The mass of uniform weights mixed into weights whose Laplacian is nearly singular."""
+_MIXED = 1e-6, 1e-4
+"""The masses of uniform weights mixed into weights whose Laplacian is nearly singular."""
 
 
 class BlockCertifier(Certifier[S]):
@@ -147,20 +148,15 @@ class PairCertifier(OneTierCertifier[PairStructure]):
         p = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
         if structure.named is not None:
             return _lower_named_norm(structure, structure.named, p, row_weights)
-        try:
-            return _lower_pair_norm(structure, p, row_weights)
-        except np.linalg.LinAlgError:
-            pass
-        # The bound at mixed weights holds too, and their sum is 1 + _MIXED times that of p.
-        mixed = p + _MIXED * (float(p.sum()) / len(p)) * (1 - gamma(len(p) + 4))
-        try:
-            return (
-                _lower_pair_norm(structure, mixed, row_weights)
-                / math.sqrt(1 + _MIXED)
-                * (1 - gamma(4))
-            )
-        except np.linalg.LinAlgError:
-            return 0.0
+        # The bound at mixed weights holds too, and their sum is 1 + share times that of p.
+        for share in (0.0, *_MIXED):
+            mixed = p + share * (float(p.sum()) / len(p)) * (1 - gamma(len(p) + 4))
+            try:
+                norm = _lower_pair_norm(structure, mixed, row_weights)
+            except np.linalg.LinAlgError:
+                continue
+            return norm / math.sqrt(1 + share) * (1 - gamma(4))
+        return 0.0
 
 
 class PersonCertifier(OneTierCertifier[PersonStructure]):

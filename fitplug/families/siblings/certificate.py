@@ -32,6 +32,6 @@ class SiblingCertifier(Certifier[SiblingStructure]):
 
 
 class SiblingPairCertifier(SiblingCertifier):
-    """The certificate of `SiblingPairStructure`: p is over kinds of pairs of parents' cells."""
+    """The certificate of `SiblingPairStructure`: p is over kinds of pairs, or nodes."""
 
     of_unfolded, is_refined = PairCertifier(), False

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.domain import Domain, Integers, get_codec, get_shape
+from fitplug.domain import Domain, Integers, get_codec, get_shape, suggest_fewer_cells
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import is_tree
 from fitplug.families.base.workload_subsets import find_workload_subsets
@@ -154,8 +154,9 @@ class UnfoldedPairs(PairStructure):
 
     @property
     def fits(self) -> bool:
-        few = self.cells <= MOST_INDEPENDENT or not self.is_independent
-        return self._has_room and few
+        return self._has_room and (
+            not self.is_independent or self.pairs.entries <= MOST_INDEPENDENT
+        )
 
     @cached_property
     def movable(self) -> tuple[tuple[int, ...], ...]:
@@ -200,6 +201,8 @@ class SiblingStructure(Structure):
         return {**super().names_in_files, "siblings": tuple(one.name for one in self.siblings)}
 
     def check_size(self) -> None:
+        if not len(self.unfolded.noisy_blocks):
+            raise self.make_public_error()
         self.unfolded.check_size()
 
     def build_block_matrix(self, block: int) -> FloatArray:
@@ -276,12 +279,18 @@ class SiblingPairStructure(SiblingStructure):
         return f"{super().__str__()}, {self.unfolded.pairs.count:,} kinds of pairs of cells"
 
     @property
+    def holds_optimum(self) -> bool:
+        return not self.unfolded.is_independent
+
+    @property
+    def remedy(self) -> str:
+        return f"for the optimum, use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
+
+    @property
     def differences(self) -> int:
         return self.unfolded.differences
 
-    @property
-    def profile_size(self) -> int:
-        return self.cells
+    profile_size = SiblingStructure.cells
 
 
 def list_parts(

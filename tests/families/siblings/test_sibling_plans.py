@@ -11,7 +11,9 @@ import pytest
 import fitplug as fp
 from fitplug.families import Product, analysis, build_dense_covariance, build_dense_strategy
 from fitplug.families.base.strategy import cut_into_wholes
+from fitplug.families.blocks.shape.pairs import PairStructure
 from fitplug.families.product.shape.products import ProductPairStructure
+from fitplug.families.siblings import design as siblings_design
 from fitplug.families.siblings.shape import SiblingStructure, UnfoldedPairs
 from fitplug.neighbours import cell_pairs
 from fitplug.plan import design_request
@@ -253,3 +255,48 @@ def test_large_hierarchies_that_the_unit_keeps_unfold():
     assert isinstance(analysis.analyse_structure(apart, unit=unit), ProductPairStructure)
     with pytest.raises(fp.WorkloadError, match="'within' cannot name the large hierarchy"):
         analysis.analyse_structure(apart, unit=unit, tree=("school", "merged"))
+
+
+def make_flows(sizes, symmetric=()):
+    domain = fp.Domain(
+        {"home": make_tree(sizes), "work": make_tree(sizes), **{a: ["a", "b"] for a in symmetric}}
+    )
+    asked = [
+        fp.queries({"home": "county", "work": "county"}, std=20.0),
+        fp.queries({"home": "state", "work": "state"}, std=8.0),
+        fp.queries({"home": "county"}, std=6.0),
+        *(fp.queries({name: "identity"}, std=3.0) for name in symmetric),
+    ]
+    return fp.Workload(domain, asked)
+
+
+def test_tables_of_independent_pairs_fit_in_memory():
+    """With nine attributes of two cells, each table of 400 cells would take half a gigabyte."""
+    unit = fp.ReplaceOne()
+    for symmetric, fits in (([], True), ([f"s{i}" for i in range(9)], False)):
+        workload = make_flows([3] * 20, symmetric)
+        structure = analysis.analyse_structure(workload, unit=unit, family=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(UnfoldedPairs, "most_classes", 0)
+            assert (analysis.find_nearer_structure(structure, 0.03) is not None) == fits
+
+
+def test_a_costlier_way_that_has_no_room_leaves_the_plan(monkeypatch):
+    """Unequal states are tried again with independent pairs, here with too little memory."""
+    monkeypatch.setattr(analysis, "MOST_SMALL_CELLS", 0)
+    monkeypatch.setattr(UnfoldedPairs, "most_classes", 0)
+    monkeypatch.setattr(PairStructure, "fits", False)
+    monkeypatch.setattr(PairStructure, "fits_named", False)
+    workload = make_flows([1] * 8 + [2, 4, 20, 40])
+    nearer = fp.design(workload, unit=fp.ReplaceOne())
+    assert is_independent(nearer)
+    assert nearer.proof.ended == "apart"
+    assert "for the optimum, use" in nearer.status
+    monkeypatch.setattr(siblings_design, "design_pairs", fail)
+    plan = fp.design(workload, unit=fp.ReplaceOne())
+    assert isinstance(plan.strategy.structure, ProductPairStructure)
+    assert plan.rho > nearer.rho
+
+
+def fail(*_):
+    raise MemoryError

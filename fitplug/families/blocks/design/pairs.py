@@ -324,7 +324,7 @@ def _design_all_pairs(
 ) -> Design:
     """Minimise the privacy cost at the targets, with weights on all classes of pairs, or of nodes.
 
-    The pairs' costs are at most four times those that independent weights look at.
+    Where weights are independent, no pair costs more than twice the optimum (docs/theory/units.md).
     """
     structure, pairs = problem.structure, problem.structure.pairs
     blocks = problem.blocks
@@ -379,7 +379,11 @@ def _design_all_pairs(
     q = np.zeros(structure.rows)
     q[problem.rows] = solution.q
     real_blocks = problem.make_real_blocks(structure, solution.whiteners, options)
-    return round_one_tier(structure, objective, real_blocks, replace(solution, q=q), options, loss)
+    solution = replace(solution, q=q)
+    design = round_one_tier(structure, objective, real_blocks, solution, options, loss)
+    if structure.is_independent and design.ended == "exhausted":
+        return replace(design, ended="apart")  # more iterations would not bring bound and cost near
+    return design
 
 
 def _measure_pairs(columns: FloatArray, ends: PairEnds, ratios: FloatArray) -> FloatArray:

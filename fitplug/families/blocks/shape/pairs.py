@@ -46,8 +46,8 @@ MOST_NAMED_ENTRIES, MOST_RANK_WORK, MOST_COST_WORK = 40_000_000, 4e8, 5e11
 are many; and, if only some classes have weights, the most operations cubic in the blocks'
 dimensions, and the most operations to compute the costs of all pairs."""
 
-MOST_INDEPENDENT = 3500
-"""The most cells for pairs with independent weights: matrices over them take 100 MB each."""
+MOST_INDEPENDENT = 5e7
+"""The most numbers of a table of sets D and pairs of nodes, 0.4 GB, for independent weights."""
 
 
 @dataclass(frozen=True, eq=False)
