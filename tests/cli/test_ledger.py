@@ -256,7 +256,7 @@ class TestCharging:
         ("wrong", "says"),
         [
             ("epsilon = 1.0", "epsilon and delta"),
-            ("rho = 1.0\nepsilon = 1.0\ndelta = 0.1", "rho alone"),
+            ("rho = 1.0\nepsilon = 1.0\ndelta = 0.1", "either rho, or both"),
             ("epsilon = 1e-30\ndelta = 0.1", "epsilon must be a number from 1e-20"),
         ],
     )

@@ -133,7 +133,7 @@ def test_an_empty_name(spec: Path) -> None:
     spec.write_text(SPEC.replace("PERSONID", ""), encoding="utf-8")
     ran = fitplug("run", spec)
     assert ran.code == 2
-    assert "[data] person = ''" in ran.err
+    assert "[data] person must be a column name" in ran.err
 
 
 def test_one_counts_file_carries_several_releases(spec: Path) -> None:

@@ -219,7 +219,7 @@ def test_types_that_have_no_day_are_refused_whatever_they_hold(type_: Any) -> No
         for attribute in (YEARS, CLAMPED, fp.Integers(0, 9), fp.Bins([0, 1])):
             domain = fp.Domain({"x": attribute})
             for one in held:
-                with pytest.raises(fp.DataError, match="column 'x': the column has") as caught:
+                with pytest.raises(fp.DataError, match=r"column 'x': the (type|column)") as caught:
                     fp.Tables.from_records(domain, {"x": one}, [("x",)])
                 assert str(2**62) not in str(caught.value)
             with pytest.raises(fp.DataError, match="column 'x' has the type"):

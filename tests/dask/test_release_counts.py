@@ -199,7 +199,7 @@ def test_a_disk_that_is_full_of_rows_is_one_clear_error(people, tmp_path, ledger
     assert not ledger.entries()
     with monkeypatch.context() as patch:
         patch.setattr(CountStore, "write_rows", lambda *_: None)
-        with pytest.raises(FitplugError, match="bucket 0 of the encrypted counts is missing"):
+        with pytest.raises(FitplugError, match="file 0 of the encrypted counts is missing"):
             release_source(PLAN, fp.Source(people, person="who"), tmp_path / "out", ledger=ledger)
     assert not ledger.entries()
     release_source(PLAN, fp.Source(people, person="who"), tmp_path / "out", ledger=ledger).verify()
@@ -349,7 +349,7 @@ def test_stored_counts_are_encrypted_and_other_counts_do_not_replace_them(tmp_pa
     np.testing.assert_array_equal(store.read_slab(3, seal, (10, 100)), counts)
     assert store.write_slab(3, counts + 1) == seal  # a task that runs again finds what is there
     np.testing.assert_array_equal(store.read_slab(3, seal, (10, 100)), counts)
-    with pytest.raises(InputError, match="slab 3 of the encrypted counts is missing or damaged"):
+    with pytest.raises(InputError, match="file 3 of the encrypted counts is missing or damaged"):
         CountStore(place, b"m" * 32, "run").read_slab(3, seal, (10, 100))
     said = {"rows": None}
     whole = store.write_seals(said, [seal])

@@ -256,5 +256,5 @@ class TestIntervals:
             release.estimate_all({"mine": "totel"})
         with pytest.raises(fp.WorkloadError, match=r"'mine'.*shape"):
             release.estimate_all({"mine": {"pyramid": [1, 2, 3]}})
-        with pytest.raises(fp.WorkloadError, match="is not an expression"):
+        with pytest.raises(fp.WorkloadError, match="must be an expression"):
             release.estimate(3)

@@ -126,7 +126,7 @@ class TestMarginals:
             ({"std": [1.0, 2.0]}, "each of the 6 tables"),
             ({"std": np.ones((6, 1))}, "each of the 6 tables"),
             ({"std": -1.0}, "greater than zero"),
-            ({"std": [1.0, 1.0, 1.0, 0.0, 1.0, 1.0]}, r"std\[3\] = 0"),
+            ({"std": [1.0, 1.0, 1.0, 0.0, 1.0, 1.0]}, r"std\[3\] must be greater than zero, not 0"),
             ({"variance": 1.0}, "exactly one target"),
         ],
     )

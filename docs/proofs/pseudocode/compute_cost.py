@@ -124,9 +124,22 @@ class PairStrategy:
         of_nodes = structure.sum_products(
             [each.astype(kind) for each in squares], same, other
         )[0]
+        read = [np.flatnonzero(A.any(axis=0)) for A in columns]  # `\label{line:read}`
         for i, j in structure.pairs.list_tiles():  # `\label{line:tiles}`
-            grams = (multiply_exactly(A[:, i].T, A[:, j]).astype(kind) for A in columns)  # `\label{line:gram}`
-            least = structure.sum_products(grams, same, other, j).min(axis=0)
+            table = np.zeros(
+                (structure.pairs.sets, i.stop - i.start, j.stop - j.start), dtype=kind
+            )
+            for A, at, (place, multiple) in zip(
+                columns, read, structure.multiply_others(same), strict=True
+            ):
+                rows, others = (
+                    at[np.searchsorted(at, nodes.start) : np.searchsorted(at, nodes.stop)]
+                    for nodes in (i, j)
+                )
+                if len(rows) and len(others):
+                    gram = multiply_exactly(A[:, rows].T, A[:, others]).astype(kind)  # `\label{line:gram}`
+                    table[place][np.ix_(rows - i.start, others - j.start)] += multiple * gram  # `\label{line:place}`
+            least = structure.mix_products(table, same, other, j).min(axis=0)
             costs = of_nodes[i, None] + of_nodes[j] - 2 * least  # `\label{line:pair}`
             largest_costs[i] = np.maximum(largest_costs[i], costs.max(axis=1))
             largest_costs[j] = np.maximum(largest_costs[j], costs.max(axis=0))
@@ -153,14 +166,14 @@ def multiply_contrasts(structure):
 class PairStructure:
     def sum_products(self, matrices, same, other, nodes=slice(None)):
         table = np.zeros(0)
-        for matrix, (place, others) in zip(matrices, self._places, strict=True):
+        for matrix, (place, multiple) in zip(matrices, self.multiply_others(same), strict=True):
             if not table.size:
                 table = np.zeros((self.pairs.sets, *matrix.shape), dtype=matrix.dtype)
-            multiple = 1
-            for a in others:
-                multiple = multiple * same[a]
-            table[place] += multiple * matrix  # `\label{line:place}`
+            table[place] += multiple * matrix
         return self.mix_products(table, same, other, nodes)
+
+    def multiply_others(self, same):
+        return [(place, math.prod(same[a] for a in others)) for place, others in self._places]
 
     def mix_products(self, table, same, other, nodes=slice(None)):
         for digit in range(len(self.movable)):

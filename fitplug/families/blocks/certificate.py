@@ -17,7 +17,7 @@ K_A' whose entries are off by at most e times these sums lies between K_A - e di
 diag(r). If R R' <= P_A in the order of positive semidefinite matrices, then || X R ||_* is at most
 || X P_A^1/2 ||_*, because the square root of matrices keeps this order. Nodes whose column of X is
 zero, such as those of the reference cells of regions, are left out of P_A. If the ends of pairs are
-independent, r is 2 p and K_A is 2 p p' / 1'p in each region, or 0 (docs/theory/units.md, (U25)).
+independent, r is 2 p, and K_A is 2 p p' / 1'p in each region, or 0 (docs/theory/units.md).
 
 R is a Cholesky factor of the computed P with its diagonal lowered by e r. With n rows, and for any
 order of summation, |R R' - P| <= gamma_(n+1) |R||R'| entry by entry (Higham, Accuracy and Stability

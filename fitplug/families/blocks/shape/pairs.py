@@ -69,7 +69,7 @@ class PairStructure(MatrixStructure):
     def is_independent(self) -> bool:
         """Whether nodes have weights, and the two ends of a pair are drawn by them independently.
 
-        This is for too many classes of pairs to give each a weight: docs/theory/units.md, (U25).
+        This is for too many classes of pairs to give each a weight: docs/theory/units.md.
         """
         return False
 
