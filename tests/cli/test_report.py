@@ -606,7 +606,7 @@ class TestCommand:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["release.toml"]
         design = fitplug("design", "release.toml", cwd=tmp_path)
         assert design.returncode == 3
-        assert "`fitplug report release.toml`" in design.stderr
+        assert "Multiply every std and moe by" in design.stderr
 
     def test_what_is_no_plan(self, tmp_path):
         done = fitplug("report", tmp_path / "none.npz", cwd=tmp_path)

@@ -194,7 +194,7 @@ def test_tasks_that_always_fail_end_in_one_clear_error(
         if act is fail:
             logs += str(client.get_worker_logs())
     message = str(caught.value)
-    assert message.startswith(f"the cluster could not finish counting ({named}). Check that")
+    assert message.startswith(f"the cluster could not finish counting ({named}). Check the")
     assert "secret" not in message
     assert not isinstance(caught.value, DataError)
     assert caught.value.__context__ is None

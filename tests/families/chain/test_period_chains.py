@@ -179,7 +179,7 @@ def test_the_norm_has_any_moment_of_the_total(mean):
     ("n", "periods", "k", "options", "most"),
     [
         (16, 2, 2, {}, 0.06),
-        (16, 12, 12, {}, 0.05),
+        (16, 6, 6, {}, 0.05),
         (16, 5, 3, {}, 0.05),
         (16, 4, 4, {"sums": True}, 0.05),
     ],
