@@ -109,7 +109,7 @@ def test_the_slack_pays_for_a_second_and_refuses_a_third(ledger: fp.Ledger) -> N
     message = str(caught.value)
     (cost,), (over,) = (
         re.findall(r"rho = (\S+) is", message),
-        re.findall(r"has (\S+) left", message),
+        re.findall(r"leaves (\S+)\. Relax", message),
     )
     assert 1 - 1e-9 < float(cost) / caught.value.requested < 1.01
     assert 0 <= float(over) <= caught.value.remaining * (1 + 1e-9)
