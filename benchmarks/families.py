@@ -243,7 +243,7 @@ CASES: dict[str, tuple[Callable[[], fp.Workload], fp.AddRemove | fp.ReplaceOne]]
     "the same, areas kept": (make_tables, fp.ReplaceOne(within=("PUMA",))),
     "homes by workplaces": (make_flows, fp.AddRemove()),
     "homes, workplaces, replaced": (make_flows, fp.ReplaceOne()),
-    "the same, U.S. counties": (make_county_flows, fp.AddRemove()),
+    "U.S. counties": (make_county_flows, fp.AddRemove()),
     "U.S. counties, replaced": (make_county_flows, fp.ReplaceOne()),
     "counties by industries": (make_industries, fp.AddRemove()),
     "ages, incomes, states": (make_incomes, fp.AddRemove()),
