@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -19,9 +20,6 @@ _EXTRAS = {
 }
 """The extras of this package whose libraries each function of an adapter needs."""
 
-_FOUND: dict[str, EntryPoint] = {}
-"""The entry points that were found, as a search reads a file of every installed package."""
-
 
 def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
     """Call the function that an adapter provides under a name.
@@ -30,9 +28,10 @@ def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
         ImportError: No adapter provides it, or a library that it needs is not installed.
     """
     advice = f'Install it with: pip install "fitplug[{_EXTRAS[name]}]"'
-    found = _find_entry_point(name)
-    if found is None:
-        raise ImportError(f"fitplug.{name} is not installed. {advice}")
+    try:
+        found = _find_entry_point(name)
+    except LookupError:
+        raise ImportError(f"fitplug.{name} is not installed. {advice}") from None
     try:
         return found.load()(*arguments, **options)
     except ModuleNotFoundError as error:
@@ -40,9 +39,13 @@ def call_adapter(name: str, *arguments: Any, **options: Any) -> Any:
     raise ImportError(f"fitplug.{name} needs {library}. {advice}")
 
 
-def _find_entry_point(name: str) -> EntryPoint | None:
-    """Find the entry point of this name. What is not found may be installed later."""
-    if name not in _FOUND:
-        for found in entry_points(group=GROUP, name=name):
-            _FOUND.setdefault(name, found)
-    return _FOUND.get(name)
+@cache
+def _find_entry_point(name: str) -> EntryPoint:
+    """Find the entry point of this name, once: a search reads a file of every installed package.
+
+    Raises:
+        LookupError: There is none. It may be installed later, so a further call searches again.
+    """
+    for found in entry_points(group=GROUP, name=name):
+        return found
+    raise LookupError

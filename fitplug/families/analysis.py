@@ -183,8 +183,9 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
     if type(structure) in (TreePairStructure, ProductPairStructure):
         subsets = find_workload_subsets(workload, symmetric)
         pairs = PairStructure(workload, structure.unit, symmetric, subsets)
-        takes_named = type(structure) is TreePairStructure and pairs.fits_named
-        return _unfold(pairs, most) or (pairs if takes_named else None)
+        if (unfolded := _unfold(pairs, most)) or type(structure) is ProductPairStructure:
+            return unfolded
+        return pairs if pairs.fits_named else None
     if type(structure) is PersonStructure:
         return build_person_chain(structure)
     if type(structure) not in (ProductStructure, TreeStructure, BinnedChainStructure):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fitplug as fp
-from fitplug.adapters.entry_points import GROUP
+from fitplug.adapters.entry_points import GROUP, _find_entry_point
 from fitplug.errors import InputError
 from fitplug_cli.spec.errors import tomllib
 from tests.helpers.places import ROOT
@@ -73,7 +73,7 @@ def test_a_missing_library_is_one_sentence_with_the_fix(
 
 
 def test_a_missing_adapter_is_one_sentence_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fitplug.adapters.entry_points._FOUND", {})
+    _find_entry_point.cache_clear()
     monkeypatch.setattr("fitplug.adapters.entry_points.entry_points", lambda **_: ())
     with pytest.raises(ImportError, match=r"fitplug\.count is not installed"):
         fp.count("people.csv", (fp.Domain({"sex": ["1", "2"]}), [("sex",)]))

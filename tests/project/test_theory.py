@@ -26,7 +26,7 @@ INLINE = re.compile(r"(?<![\\$\w])\$(?=[^\s$])((?:[^$\\]|\\.)+?)(?<!\s)\$(?![\d$
 
 
 def load_extension(name: str) -> Any:
-    """Load an extension of Sphinx, which lies beside the pages and in no package."""
+    """Load an extension of Sphinx, which is in no package."""
     sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
     try:
         return importlib.import_module(name)

@@ -125,13 +125,12 @@ class PairStrategy:
             [each.astype(kind) for each in squares], same, other
         )[0]
         read = [np.flatnonzero(A.any(axis=0)) for A in columns]  # `\label{line:read}`
+        parts = list(zip(columns, read, structure.multiply_others(same), strict=True))
         for i, j in structure.pairs.list_tiles():  # `\label{line:tiles}`
             table = np.zeros(
                 (structure.pairs.sets, i.stop - i.start, j.stop - j.start), dtype=kind
             )
-            for A, at, (place, multiple) in zip(
-                columns, read, structure.multiply_others(same), strict=True
-            ):
+            for A, at, (place, multiple) in parts:
                 rows, others = (
                     at[np.searchsorted(at, nodes.start) : np.searchsorted(at, nodes.stop)]
                     for nodes in (i, j)

@@ -37,7 +37,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fitplug.domain import count_shares, get_shape
+from fitplug.domain import count_shares, get_shape, suggest_fewer_cells
 from fitplug.errors import WorkloadError
 from fitplug.families.base.subsets import Subsets
 from fitplug.numeric import (
@@ -129,7 +129,9 @@ class Structure(ABC):
     @property
     def remedy(self) -> str:
         """How to change the workload, if they do not, so that they include one."""
-        return ""
+        if self.holds_optimum:
+            return ""
+        return f"for the optimum, use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
 
     @property
     def names_in_files(self) -> Mapping[str, tuple[str, ...]]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fitplug.domain import Domain, Integers, get_codec, get_shape, suggest_fewer_cells
+from fitplug.domain import Domain, Integers, get_codec, get_shape
 from fitplug.families.base.structure import Structure, list_names
 from fitplug.families.base.tree_shape import is_tree
 from fitplug.families.base.workload_subsets import find_workload_subsets
@@ -283,14 +283,12 @@ class SiblingPairStructure(SiblingStructure):
         return not self.unfolded.is_independent
 
     @property
-    def remedy(self) -> str:
-        return f"for the optimum, use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
-
-    @property
     def differences(self) -> int:
         return self.unfolded.differences
 
-    profile_size = SiblingStructure.cells
+    @property
+    def profile_size(self) -> int:
+        return self.cells
 
 
 def list_parts(

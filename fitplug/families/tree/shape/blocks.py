@@ -124,10 +124,6 @@ class TreeStructure(Structure):
         return False
 
     @property
-    def remedy(self) -> str:
-        return f"for the optimum, use {suggest_fewer_cells(self.workload.domain, self.asymmetric)}"
-
-    @property
     def differences(self) -> int:
         """The number of distinguished cells: the distinct leaves times the dense cells, in C
         order."""
