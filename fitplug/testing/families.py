@@ -131,7 +131,7 @@ def make_workloads() -> Mapping[str, Workload]:
             ],
         ),
         "two trees": (
-            {"M": sexes, "P": few_places, "W": few_jobs},
+            {"M": sexes, "P": places, "W": few_jobs},
             [
                 queries({"P": "tract", "W": "industry"}, std=3.0),
                 queries({"P": "county", "W": "sector", "M": "identity"}, std=2.0),

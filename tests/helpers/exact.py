@@ -11,6 +11,7 @@ from scipy.linalg import hadamard
 import fitplug as fp
 from fitplug.domain import get_shape
 from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.product.strategy.node_trees import NodeTreeMatrix
 from fitplug.families.product.strategy.trees import TreeMatrix
 from fitplug.families.tree.strategy.blocks import TreeIntegers
 from fitplug_opendp.noise_source import compute_exact_answers
@@ -110,11 +111,18 @@ def branching(shape):
 def integer_matrix(matrix):
     """A of a tree, in Python integers, from what its numbers say it is."""
     rows = [matrix.top.matrix.astype(object) @ nodes_of(matrix.shape, 0).astype(object)]
-    order = np.concatenate([g.positions for g in matrix.shape.siblings] or [np.zeros(0, dtype=int)])
     sums = list(branching(matrix.shape))
-    for v in order:
-        R = sums[v].astype(object)
-        rows.append(int(matrix.multipliers[v]) * contrasts(len(R)) @ R)
+    weights = iter(matrix.weights.tolist() if isinstance(matrix, NodeTreeMatrix) else ())
+    for group in matrix.shape.siblings:
+        k, has_weights = group.k, group.depth < matrix.shape.steps - 1
+        of_group = [[next(weights, 1) if has_weights else 1 for _ in range(k)] for _ in group.parents]
+        for v, of_node in zip(group.positions, of_group, strict=True):
+            H = contrasts(k)
+            if any(a != 1 for one in of_group for a in one):
+                eye, ones = np.eye(k, dtype=object), np.ones((k, k), dtype=object)
+                H = np.diag(np.array(of_node, dtype=object)) @ (k * eye - ones)
+            rows.append(int(matrix.multipliers[v]) * H @ sums[v].astype(object))
+    assert next(weights, None) is None
     return np.concatenate(rows)
 
 

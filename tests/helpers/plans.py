@@ -195,7 +195,7 @@ def places_alone():
 
 def two_trees():
     """Homes by industries, with ages that are asked as groups and as prefixes."""
-    places = [("a", "a1"), ("a", "a2"), ("b", "b1")]
+    places = [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")]
     jobs = [("f", "f1"), ("f", "f2"), ("g", "g1"), ("g", "g2")]
     domain = fp.Domain(
         {

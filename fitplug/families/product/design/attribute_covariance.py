@@ -27,7 +27,6 @@ from fitplug.families.base.contrasts import build_contrasts
 from fitplug.families.base.tree_shape import TreeShape
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.shape.grades import AttributeGrades
-from fitplug.families.product.strategy.trees import NodeTreeMatrix
 from fitplug.numeric import FloatArray
 
 
@@ -192,62 +191,3 @@ class SymmetricCovariance:
     def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> AttributeMatrix:
         """Return the integer contrasts of n cells, which are exact with any number of bits."""
         return build_contrasts(self.size)
-
-
-@dataclass(frozen=True, eq=False)
-class NodeTreeCovariance:
-    """A hierarchy whose V branching nodes are grades.
-
-    Attributes:
-        shape: The tree, with one root.
-    """
-
-    shape: TreeShape
-
-    @classmethod
-    def fits(cls, queries: AttributeQueries) -> bool:
-        """Tell whether the nodes are grades."""
-        return queries.grades.tree is not None
-
-    @classmethod
-    def optimise(cls, queries: AttributeQueries) -> AttributeOptimum:
-        """Return the covariance with uniform weights."""
-        assert queries.grades.tree is not None
-        return make_uniform_optimum(cls(queries.grades.tree), queries)
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for identical covariances."""
-        return type(self), self.shape
-
-    def compute_eta(self) -> FloatArray:
-        """Return (Y_v)_ii of each leaf and node, shape (n, V)."""
-        matrix = NodeTreeMatrix.from_shape(self.shape)
-        columns = matrix.grades.column_squares / self._precisions
-        return np.asarray(columns[self.shape.parents[-1]])
-
-    def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
-        """Return mu^2 and the gammas of the nodes of a level, or of "total", (nodes, 1 + V)."""
-        parts = NodeTreeMatrix.from_shape(self.shape).upper_variance_parts(factor.factor)
-        parts[:, 1:] *= self._precisions
-        return parts
-
-    @property
-    def _precisions(self) -> FloatArray:
-        """The factor in H_v'H_v of each node, shape (V,)."""
-        precisions = np.ones(self.shape.branching)
-        for group in self.shape.siblings:
-            precisions[group.positions] = build_contrasts(group.k).precision
-        return precisions
-
-    def descend(
-        self,
-        moments: Sequence[FloatArray],
-        pulls: Sequence[tuple[DistinctFactor, FloatArray]],
-    ) -> NodeTreeCovariance:
-        """Return the covariance itself, which no weights change."""
-        return self
-
-    def round_to_integers(self, factors: Sequence[DistinctFactor], bits: int) -> NodeTreeMatrix:
-        """Return the integer contrasts of each node, which are exact with any number of bits."""
-        return NodeTreeMatrix.from_shape(self.shape)

@@ -38,7 +38,7 @@ from fitplug.families.product.design.orthogonal_rounding import (
 )
 from fitplug.families.product.shape.batches import DistinctFactor
 from fitplug.families.product.shape.grades import AttributeGrades
-from fitplug.families.product.strategy.variants import VariantMatrix
+from fitplug.families.product.strategy.variants import DenseVariants
 from fitplug.numeric import FloatArray, IntArray
 from fitplug.solve import Block, reduce_matrix, solve_dual
 
@@ -255,7 +255,7 @@ class DenseCovariance:
 
     def round_to_integers(
         self, factors: Sequence[DistinctFactor], bits: int
-    ) -> DenseMatrix | VariantMatrix:
+    ) -> DenseMatrix | DenseVariants:
         """Return integer matrices near this covariance; see `AttributeCovariance`."""
         W = np.concatenate([factor.rows for factor in factors])
         slices = [slice(start, stop) for start, stop in itertools.pairwise(self.starts)]
@@ -270,7 +270,7 @@ class DenseCovariance:
             rounded = moved._round_variant(W, bits, variant, rounding.round)
             grades = np.zeros(rounded.rows, dtype=np.int64)
             matrices.append(rounded if rounded.grades else replace(rounded, row_grades=grades))
-        return VariantMatrix(tuple(matrices), reference, self.variants)
+        return DenseVariants(tuple(matrices), self.variants, reference)
 
     def move(self, contrast: FloatArray) -> DenseCovariance:
         """Add a contrast (n,) to u."""

@@ -20,10 +20,10 @@ from fitplug.families.product.design.attribute_covariance import (
     AttributeCovariance,
     AttributeOptimum,
     AttributeQueries,
-    NodeTreeCovariance,
     SymmetricCovariance,
 )
 from fitplug.families.product.design.dense_covariance import DenseCovariance
+from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
 from fitplug.families.product.design.scales import Profiles, Scales
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.shape.batches import BatchedGroups, DistinctFactor, gather_tables

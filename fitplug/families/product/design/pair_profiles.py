@@ -18,17 +18,14 @@ from scipy.sparse import csr_array
 
 from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
 from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.product.design.attribute_covariance import (
-    AttributeCovariance,
-    NodeTreeCovariance,
-)
+from fitplug.families.product.design.attribute_covariance import AttributeCovariance
 from fitplug.families.product.design.dense_covariance import DenseCovariance
+from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
 from fitplug.families.product.design.scales import Profiles, find_distinct, multiply_axes
 from fitplug.families.product.design.tree_covariance import TreeCovariance
 from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
-from fitplug.families.product.strategy.trees import TreeMatrix
-from fitplug.families.product.strategy.variants import VariantMatrix
+from fitplug.families.product.strategy.variants import DenseVariants
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 _SWEEPS = 20
@@ -187,7 +184,7 @@ class PairProfiles(Profiles):
 
     def multiply(self, precisions: FloatArray) -> FloatArray:
         """Return the profile (size,) of precisions 1 / z (count,)."""
-        if not self._tables:
+        if not len(self.cells) or not self._tables:
             return self.costs @ precisions
         grid = self._places @ (self.costs * precisions).T
         shaped = grid.reshape(*(table.shape[1] for table in self._tables), len(self.cells))
@@ -195,7 +192,7 @@ class PairProfiles(Profiles):
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
         """Return the mean cost (count,) of each scale at 1, for weights p (size,) of the rows."""
-        if not self._tables:
+        if not len(self.cells) or not self._tables:
             return self.costs.T @ p
         shaped = np.moveaxis(p.reshape(len(self.cells), *map(len, self._tables)), 0, -1)
         grid = multiply_axes(shaped, [table.T for table in self._tables])
@@ -251,11 +248,10 @@ class PairProfiles(Profiles):
         products: list[Products] = []
         for matrix, Y in zip(matrices, self.products, strict=True):
             if isinstance(Y, TreeProducts):
-                assert isinstance(matrix, TreeMatrix)
                 grades = matrix.grades
                 squares = [[matrix.column_square]] if grades is None else grades.column_squares
                 products.append(TreeProducts(np.array(squares, dtype=np.float64), Y.ratios))
-            elif isinstance(matrix, (DenseMatrix, VariantMatrix)):
+            elif isinstance(matrix, (DenseMatrix, DenseVariants)):
                 parts = [rows.astype(np.float64) for rows in matrix.split_rows()]
                 products.append(np.stack([part.T @ part for part in parts]))
             else:
@@ -346,7 +342,9 @@ def _list_ratios(covariance: NodeTreeCovariance | TreeCovariance) -> FloatArray:
         return np.array([[1.0], [-1 / (top - 1)]])
     below = shape.branching_depths - np.arange(shape.steps)[:, None]
     apart = np.where(below > 0, 0.0, np.where(below == 0, -1 / (k - 1), 1.0))
-    return np.concatenate([np.ones((1, len(k))), apart])
+    ratios = np.concatenate([np.ones((1, len(k))), apart])
+    # Weights change the ratio of two children by little if they are many.
+    return np.tile(ratios, len(covariance.roots))
 
 
 def _find_trees(products: Sequence[Products]) -> list[int]:

@@ -221,7 +221,9 @@ class PairShares(DifferenceWeights):
         Y = self.products[attribute]
         if isinstance(Y, TreeProducts):
             leaves = 2 * (alpha - beta * Y.ratios[self.moves[:, attribute]]).T @ p
-            return list(leaves) if len(leaves) == 1 and leaves.any() else []
+            grades = self.structure.batched.grades[attribute]
+            moves = len(leaves) == 1 or len(grades.starts) > 2
+            return list(leaves) if moves and leaves.any() else []
         diagonal = 2 * (alpha - beta * ~move[:, None]).T @ p
         moments = -2 * np.tensordot(beta[move].T, S, 1)
         n = p.shape[1]

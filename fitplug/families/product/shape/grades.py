@@ -267,10 +267,21 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
     same = undivided.variants
     if name not in structure.asymmetric:
         return [undivided]
-    if tree := find_tree(structure, name, most=1):
-        fits = tree.branching > 1 and tree.branching * tree.n <= MOST_ENTRIES
-        return [make_grades([tree.branching], same, tree), undivided] if fits else [undivided]
     factors, asked = _find_factors(structure, name)
+    if tree := find_tree(structure, name, most=1):
+        ways = [same]
+        if has_unequal_children(tree):
+            ways = [_number_blocks(asked)[1], _number_sets(asked)[1], same]
+        return [
+            *(
+                make_grades([tree.branching] * count, variants, tree)
+                for variants, count in ((way, 1 + int(way.max())) for way in ways)
+                if tree.branching > 1
+                and count <= _MOST_VARIANTS
+                and count * tree.branching * tree.n <= MOST_ENTRIES
+            ),
+            undivided,
+        ]
     if len(factors) == 1 and not by_block:
         return [undivided]
     different, variants = _number_sets(asked)
@@ -298,6 +309,23 @@ def find_tree(structure: Structure, name: str, most: int = MAX_TOP) -> TreeShape
     """
     levels = find_tree_levels(structure.workload, name) if name in structure.asymmetric else ()
     return find_tree_shape(structure.workload.domain[name], levels, most=most) if levels else None
+
+
+def has_unequal_children(tree: TreeShape) -> bool:
+    """Tell whether children of some node have different trees below.
+
+    Only nodes above the parents of leaves count, with at least three children: two have one
+    contrast, which no weights change.
+    """
+    kinds = np.zeros(tree.n, dtype=np.int64)
+    for step in reversed(range(tree.steps)):
+        first = tree.first_children[step]
+        children = np.split(kinds, first[1:])
+        different = [sorted(of_node.tolist()) for of_node in children]
+        if any(len(one) > 2 and one[0] != one[-1] for one in different):
+            return True
+        kinds = np.unique([f"{len(one)}.{one[0]}" for one in different], return_inverse=True)[1]
+    return False
 
 
 def _find_factors(structure: Structure, name: str) -> tuple[list[Factor], list[set[int]]]:

@@ -40,13 +40,14 @@ from fitplug.families.product.shape.products import (
     MOST_PAIR_ROWS,
     ProductPairStructure,
 )
+from fitplug.families.product.strategy.node_trees import TreeVariants
 from fitplug.families.product.strategy.products import (
     ProductStrategy,
     count_records,
     gather_multiples,
 )
 from fitplug.families.product.strategy.trees import TreeMatrix
-from fitplug.families.product.strategy.variants import VariantMatrix
+from fitplug.families.product.strategy.variants import DenseVariants
 from fitplug.neighbours import (
     MoveCosts,
     undo_scale,
@@ -195,7 +196,7 @@ def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) ->
         Three tables of the numbers for the rows of each grade. Of a tree, pairs that are alike are
         listed once.
     """
-    if isinstance(matrix, TreeMatrix):
+    if isinstance(matrix, (TreeMatrix, TreeVariants)):
         i, j = matrix.shape.pairs.T
         listed = i <= j if ordered else i == i
         i, j = (leaves[listed if moves else i == j] for leaves in (i, j))
@@ -206,7 +207,7 @@ def list_triples(matrix: AttributeMatrix, moves: bool, ordered: bool = False) ->
 
 def _list_dense_triples(matrix: AttributeMatrix, moves: bool, ordered: bool) -> IntArray:
     """List the triples of all pairs of values, shape (pairs, 3, K)."""
-    if not isinstance(matrix, (DenseMatrix, VariantMatrix)):
+    if not isinstance(matrix, (DenseMatrix, DenseVariants)):
         assert matrix.is_symmetric
         contrasts = build_contrasts(matrix.n)
         square = contrasts.column_square

@@ -28,8 +28,9 @@ from fitplug.families.base.structure import Structure
 from fitplug.families.blocks.strategy.matrices import BlockSetStrategy
 from fitplug.families.product.shape.grades import BlockScales
 from fitplug.families.product.shape.products import ProductPersonStructure, ProductStructure
-from fitplug.families.product.strategy.trees import NodeTreeMatrix, TreeMatrix
-from fitplug.families.product.strategy.variants import VariantMatrix
+from fitplug.families.product.strategy.node_trees import NodeTreeMatrix, TreeVariants
+from fitplug.families.product.strategy.trees import TreeMatrix
+from fitplug.families.product.strategy.variants import DenseVariants, VariantMatrix
 from fitplug.numeric import AnyArray, FloatArray, IntArray, ceil_float, gamma, multiply_exactly
 
 P = TypeVar("P", bound=ProductStructure, covariant=True)
@@ -93,10 +94,13 @@ class ProductStrategy(BlockSetStrategy[P]):
             if name in structure.symmetric:
                 continue
             grades = structure.batched.grades[a]
-            if grades.tree is not None:
-                matrices[a] = NodeTreeMatrix.from_shape(grades.tree)
+            if grades.tree is not None and len(grades.starts) > 2:
+                weights = arrays[a]["weights"]
+                matrices[a] = TreeVariants.of_weights(grades.tree, weights, grades.variants)
+            elif grades.tree is not None:
+                matrices[a] = NodeTreeMatrix.of_weights(grades.tree)
             elif len(grades.starts) > 2:
-                matrices[a] = VariantMatrix.from_arrays(arrays[a], grades.variants)
+                matrices[a] = DenseVariants.from_arrays(arrays[a], grades.variants)
             elif tree is None:
                 matrices[a] = DenseMatrix.from_arrays(arrays[a])
             else:

@@ -12,11 +12,6 @@ where u spreads evenly below the top. With precision_v the factor in H_v'H_v, E 
     child of v:  parent's / k_v + H_v^+ y_v / m_v        H_v^+ = H_v' / precision_v
 
 The estimates of a node do not depend on the contrasts of other nodes: A E is block diagonal.
-
-If each node is a grade, the blocks decide how accurately each node's children are measured. The
-matrix has one root and the multiplier 1 at every node, and the rows of H_v are a grade:
-
-    eta_v(leaf) = |H_v e|^2 for v above the leaf       gamma_v(w) = that of v's child above w
 """
 
 from __future__ import annotations
@@ -27,10 +22,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix, RowGrades
-from fitplug.families.base.contrasts import build_contrasts
+from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
+from fitplug.families.base.contrasts import ContrastMatrix, build_contrasts
 from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.tree_shape import Siblings, TreeShape
 from fitplug.numeric import (
@@ -42,6 +36,7 @@ from fitplug.numeric import (
     gamma,
     multiply_exactly,
 )
+from fitplug.families.product.strategy.weighted_contrasts import WeightedContrasts
 from fitplug.workload import Factor
 
 _END_OF_INT64 = 2**63
@@ -90,14 +85,14 @@ class TreeMatrix(AttributeMatrix):
     def rows(self) -> int:
         """The number of rows of A."""
         contrast_rows = sum(
-            len(group.parents) * build_contrasts(group.k).rows for group in self.shape.siblings
+            len(group.parents) * self._find_contrasts(group).rows for group in self.shape.siblings
         )
         return self.shape.top - 1 + contrast_rows
 
     @cached_property
     def largest_entry(self) -> int:
         entries = [
-            self._find_multiplier(group) * build_contrasts(group.k).largest_entry
+            self._find_multiplier(group) * self._find_contrasts(group).largest_entry
             for group in self.shape.siblings
         ]
         return max([self.top.largest_entry, *entries])
@@ -109,11 +104,15 @@ class TreeMatrix(AttributeMatrix):
         sums = multiply_exactly(A, leaves[0][:, None]) if A.size else [0]
         answers = [
             self._find_multiplier(group)
-            * build_contrasts(group.k).largest_entry
+            * self._find_contrasts(group).largest_entry
             * int(leaves[group.depth][group.parents].max())
             for group in self.shape.siblings
         ]
         return max([int(np.max(sums)), *answers])
+
+    def _find_contrasts(self, group: Siblings) -> ContrastMatrix | WeightedContrasts:
+        """Find the contrasts of the children of a group of nodes."""
+        return build_contrasts(group.k)
 
     def _find_multiplier(self, group: Siblings) -> int:
         """Find the largest multiplier in a group of siblings."""
@@ -171,14 +170,18 @@ class TreeMatrix(AttributeMatrix):
             branch, and the product of the columns in its contrasts.
         """
         nodes = self.shape.arrange_by_step(np.arange(self.shape.branching), -1)
-        for step, (of_parents, k) in enumerate(zip(nodes, self.shape.children, strict=True)):
+        for step, of_parents in enumerate(nodes):
             parents, others = (self.shape.find_nodes(leaves, step) for leaves in (i, j))
             pairs = np.flatnonzero((parents == others) & (of_parents[parents] >= 0))
             children, others = (self.shape.find_nodes(leaves[pairs], step + 1) for leaves in (i, j))
-            at, squares = of_parents[parents[pairs]], self._squares[of_parents[parents[pairs]]]
-            # H'H is a multiple of I - J/k.
-            apart = -(squares // (k[parents[pairs]] - 1))
-            yield pairs, at, np.where(children == others, squares, apart)
+            at = of_parents[parents[pairs]]
+            yield pairs, at, self._multiply_columns(at, children, others)
+
+    def _multiply_columns(self, nodes: IntArray, i: IntArray, j: IntArray) -> AnyArray:
+        """Multiply the columns of pairs of children of branching nodes; all shapes (pairs,)."""
+        squares = self._squares[nodes]
+        # H'H is a multiple of I - J/k.
+        return np.where(i == j, squares, -(squares // (self.shape.branching_children[nodes] - 1)))
 
     def apply(self, values: AnyArray, axis: int) -> AnyArray:
         """Multiply int64 or Python integers by A along an axis of leaves, exactly.
@@ -195,7 +198,7 @@ class TreeMatrix(AttributeMatrix):
             if depth != group.depth + 1:
                 depth = group.depth + 1
                 sums = self.shape.sum_leaves(moved, depth)
-            y = build_contrasts(group.k).apply(sums[..., group.children], -1)
+            y = self._find_contrasts(group).apply(sums[..., group.children], -1)
             y = y * self.multipliers[group.positions, None].astype(kind)
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
@@ -209,7 +212,7 @@ class TreeMatrix(AttributeMatrix):
             np.zeros((*moved.shape[:-1], len(parents))) for parents in self.shape.parents
         ]
         for group in self.shape.siblings:
-            H, b = build_contrasts(group.k), len(group.parents)
+            H, b = self._find_contrasts(group), len(group.parents)
             y = moved[..., at : at + b * H.rows].reshape(*moved.shape[:-1], b, H.rows)
             at += b * H.rows
             y = H.invert(y / self.multipliers[group.positions, None], -1)
@@ -239,7 +242,7 @@ class TreeMatrix(AttributeMatrix):
             pulled.insert(0, np.add.reduceat(pulled[0], eldest, axis=-1) / k)
         parts = [self.top.adjoint(pulled[0], -1)]
         for group in self.shape.siblings:
-            y = build_contrasts(group.k).adjoint(pulled[group.depth + 1][..., group.children], -1)
+            y = self._find_contrasts(group).adjoint(pulled[group.depth + 1][..., group.children], -1)
             y = y / self.multipliers[group.positions, None]
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
@@ -271,65 +274,3 @@ class TreeMatrix(AttributeMatrix):
             )
         return self.shape.arrange_by_step(variances, 0.0)
 
-
-class NodeTreeMatrix(TreeMatrix):
-    """The integer matrix of a tree whose nodes are grades: the shape determines it."""
-
-    @classmethod
-    def from_shape(cls, shape: TreeShape) -> NodeTreeMatrix:
-        """Make the matrix of a tree with one root."""
-        top = DenseMatrix(np.zeros((0, 1), dtype=np.int64))
-        return cls(shape, top, np.ones(shape.branching, dtype=np.int64))
-
-    @property
-    def arrays_in_file(self) -> Mapping[str, IntArray]:
-        return {}
-
-    @frozen_property
-    def grades(self) -> RowGrades:
-        shape = self.shape
-        rows, adjoint = [], []
-        squares, entries = (np.zeros(shape.branching, dtype=np.int64) for _ in range(2))
-        for group in shape.siblings:
-            H = build_contrasts(group.k)
-            rows.append(np.repeat(group.positions, H.rows))
-            adjoint.append(np.repeat(group.positions, group.k))
-            squares[group.positions] = H.column_square
-            entries[group.positions] = H.largest_entry
-        # The leaves of one parent have equal columns.
-        columns = np.zeros((1, shape.branching), dtype=np.int64)
-        steps = shape.arrange_by_step(np.arange(shape.branching), -1)
-        for step, nodes in enumerate(steps):
-            is_branching = nodes >= 0
-            columns[is_branching, nodes[is_branching]] = squares[nodes[is_branching]]
-            if step < shape.steps - 1:
-                columns = columns[shape.parents[step]]
-        return RowGrades(np.concatenate(rows), np.concatenate(adjoint), columns, entries)
-
-    def compute_products(self, i: IntArray, j: IntArray) -> csr_array:
-        """Compute a_i'a_j of the columns of pairs of leaves by node exactly, shape (pairs, V)."""
-        pairs, nodes, values = map(np.concatenate, zip(*self.list_products(i, j), strict=True))
-        return csr_array((values, (pairs, nodes)), shape=(len(i), self.shape.branching))
-
-    def upper_variance_parts(self, factor: Factor) -> FloatArray:
-        """Bound mu^2 and the gammas of a level's nodes, or of "total", (nodes, 1 + V)."""
-        level, shape = factor.kind, self.shape
-        variances = np.zeros((1, 1 + shape.branching))
-        variances[0, 0] = 1.0
-        if level in shape.above:
-            return variances
-        precisions = np.ones(shape.branching)
-        for group in shape.siblings:
-            precisions[group.positions] = group.k * build_contrasts(group.k).precision
-        depth = shape.depths[level]
-        nodes = shape.arrange_by_step(np.arange(shape.branching), -1)
-        for positions, k, parents in zip(
-            nodes[:depth], shape.children, shape.parents, strict=False
-        ):
-            variances = variances / (k[:, None].astype(np.float64) ** 2)
-            is_branching = positions >= 0
-            grades = positions[is_branching]
-            variances[is_branching, 1 + grades] += (k[is_branching] - 1) / precisions[grades]
-            variances = variances[parents]
-        # At most eight operations a step, on numbers that are not negative.
-        return np.asarray(variances * (1 + gamma(8 * depth)))

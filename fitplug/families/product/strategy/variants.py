@@ -1,7 +1,7 @@
 """Variants: different integer matrices with which blocks measure one attribute.
 
-All matrices A_v (r, n) of an attribute satisfy A_v u = 0 for the same reference u, a vector of
-integers divided by their sum. So [A_v; 1'] has the inverse [E_v, u] for each variant, and
+All matrices A_v (r, n) of an attribute satisfy A_v u = 0 for the same reference u. So [A_v; 1'] has
+the inverse [E_v, u] for each variant, and
 
     x = E_v A_v x + u 1'x
 
@@ -37,32 +37,11 @@ class VariantMatrix(AttributeMatrix):
 
     Attributes:
         matrices: A_v, each with grades.
-        reference: Integers in the proportions of u, shape (n,).
         variants: The variant of each block, shape (b,).
     """
 
-    matrices: tuple[DenseMatrix, ...]
-    reference: IntArray
+    matrices: tuple[AttributeMatrix, ...]
     variants: IntArray
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, AnyArray], variants: IntArray) -> VariantMatrix:
-        """Read the matrices from the arrays of a plan file.
-
-        Raises:
-            KeyError: If one is missing.
-        """
-        pairs = zip(arrays["matrices"], arrays["grades"], strict=True)
-        matrices = tuple(DenseMatrix(matrix, grades) for matrix, grades in pairs)
-        return cls(matrices, arrays["reference"], variants)
-
-    @property
-    def arrays_in_file(self) -> Mapping[str, IntArray]:
-        return {
-            "matrices": np.stack([matrix.matrix for matrix in self.matrices]),
-            "grades": np.stack([matrix.grades.rows for matrix in self.matrices if matrix.grades]),
-            "reference": self.reference,
-        }
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -82,29 +61,12 @@ class VariantMatrix(AttributeMatrix):
             largest_entries=np.concatenate([grades.largest_entries for grades in parts]),
         )
 
-    def split_rows(self) -> list[IntArray]:
-        """Split the rows of all variants by grade."""
-        return [rows for matrix in self.matrices for rows in matrix.split_rows()]
-
-    def of_block(self, block: int) -> DenseMatrix:
+    def of_block(self, block: int) -> AttributeMatrix:
         return self.matrices[self.variants[block]]
-
-    def has_form(self, n: int) -> bool:
-        u = self.reference
-        if u.dtype != np.int64 or u.shape != (n,) or find_largest_entry(u) >= MAX_ENTRY:
-            return False
-        if sum(u.tolist()) <= 0 or len(self.matrices) != int(self.variants.max()) + 1:
-            return False
-        return all(
-            matrix.row_grades is not None
-            and matrix.has_form(n)
-            and not multiply_exactly(matrix.matrix, u[:, None]).any()
-            for matrix in self.matrices
-        )
 
     @property
     def n(self) -> int:
-        return len(self.reference)
+        return self.matrices[0].n
 
     @property
     def rows(self) -> int:
@@ -132,10 +94,61 @@ class VariantMatrix(AttributeMatrix):
         raise TypeError(_SEVERAL)
 
     def compute_reference(self) -> FloatArray:
-        return np.asarray(self.reference / sum(self.reference.tolist()))
+        return self.matrices[0].compute_reference()
 
     def upper_variance_parts(self, factor: Factor) -> FloatArray:
         """Bound mu^2 and the gammas of all variants' grades from above, (r, 1 + K)."""
         parts = [matrix.upper_variance_parts(factor) for matrix in self.matrices]
         mu = np.min([part[:, :1] for part in parts], axis=0)
         return np.concatenate([mu, *(part[:, 1:] for part in parts)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseVariants(VariantMatrix):
+    """The variants of an attribute whose matrices are written down.
+
+    Attributes:
+        reference: Integers in the proportions of u, shape (n,).
+    """
+
+    matrices: tuple[DenseMatrix, ...]
+    reference: IntArray
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, AnyArray], variants: IntArray) -> DenseVariants:
+        """Read the matrices from the arrays of a plan file.
+
+        Raises:
+            KeyError: If one is missing.
+        """
+        pairs = zip(arrays["matrices"], arrays["grades"], strict=True)
+        matrices = tuple(DenseMatrix(matrix, grades) for matrix, grades in pairs)
+        return cls(matrices, variants, arrays["reference"])
+
+    @property
+    def arrays_in_file(self) -> Mapping[str, IntArray]:
+        return {
+            "matrices": np.stack([matrix.matrix for matrix in self.matrices]),
+            "grades": np.stack([matrix.grades.rows for matrix in self.matrices if matrix.grades]),
+            "reference": self.reference,
+        }
+
+    def split_rows(self) -> list[IntArray]:
+        """Split the rows of all variants by grade."""
+        return [rows for matrix in self.matrices for rows in matrix.split_rows()]
+
+    def has_form(self, n: int) -> bool:
+        u = self.reference
+        if u.dtype != np.int64 or u.shape != (n,) or find_largest_entry(u) >= MAX_ENTRY:
+            return False
+        if sum(u.tolist()) <= 0 or len(self.matrices) != int(self.variants.max()) + 1:
+            return False
+        return all(
+            matrix.row_grades is not None
+            and matrix.has_form(n)
+            and not multiply_exactly(matrix.matrix, u[:, None]).any()
+            for matrix in self.matrices
+        )
+
+    def compute_reference(self) -> FloatArray:
+        return np.asarray(self.reference / sum(self.reference.tolist()))
