@@ -102,6 +102,44 @@ def ask_flows(home: fp.Hierarchy, work: fp.Hierarchy) -> fp.Workload:
     )
 
 
+def grow_sizes(rng: np.random.Generator, parents: int, children: int) -> list[int]:
+    """Grow the numbers of children of some nodes, which differ widely."""
+    weights = rng.pareto(1.2, parents) + 0.3
+    drawn = rng.choice(parents, children - parents, p=weights / weights.sum())
+    return (1 + np.bincount(drawn, minlength=parents)).tolist()
+
+
+def make_diagnoses_by_county() -> fp.Workload:
+    """Diagnoses in groups and chapters by counties in states, all of unequal size."""
+    rng = np.random.default_rng(0)
+    chapters, groups, states = (grow_sizes(rng, *n) for n in ((21, 269), (269, 1602), (16, 388)))
+    owners = np.repeat(np.arange(21), chapters).tolist()
+    codes = [
+        (f"{owners[g]}", f"{owners[g]}.{g}", f"{owners[g]}.{g}.{i}")
+        for g, size in enumerate(groups)
+        for i in range(size)
+    ]
+    counties = [(f"{s}", f"{s}.{i}") for s, size in enumerate(states) for i in range(size)]
+    domain = fp.Domain(
+        {
+            "diagnosis": fp.Hierarchy(["chapter", "group", "code"], codes),
+            "place": fp.Hierarchy(["state", "county"], counties),
+        }
+    )
+    return fp.Workload(
+        domain,
+        [
+            fp.queries({"diagnosis": "code", "place": "state"}, std=20.0),
+            fp.queries({"diagnosis": "group", "place": "county"}, std=20.0),
+            fp.queries({"diagnosis": "chapter", "place": "county"}, std=10.0),
+            fp.queries({"diagnosis": "chapter", "place": "state"}, std=8.0),
+            fp.queries({"diagnosis": "code"}, std=8.0),
+            fp.queries({"place": "county"}, std=6.0),
+            fp.total(std=3.0),
+        ],
+    )
+
+
 def make_industries() -> fp.Workload:
     """Counties by industries."""
     places = make_tree(["state", "county"], [(51, 51), (40, 80)], 0)
@@ -245,6 +283,8 @@ CASES: dict[str, tuple[Callable[[], fp.Workload], fp.AddRemove | fp.ReplaceOne]]
     "homes, workplaces, replaced": (make_flows, fp.ReplaceOne()),
     "U.S. counties": (make_county_flows, fp.AddRemove()),
     "U.S. counties, replaced": (make_county_flows, fp.ReplaceOne()),
+    "diagnoses by counties": (make_diagnoses_by_county, fp.AddRemove()),
+    "diagnoses by counties, replaced": (make_diagnoses_by_county, fp.ReplaceOne()),
     "counties by industries": (make_industries, fp.AddRemove()),
     "ages, incomes, states": (make_incomes, fp.AddRemove()),
     "the same, replaced": (make_incomes, fp.ReplaceOne()),

@@ -36,8 +36,8 @@ class MbiMeasurements(NamedTuple):
 
     Attributes:
         domain: The attributes that queries use, with the labels of their cells.
-        measurements: The strategy's noisy answers, as mbi measurements for sets of attributes. The
-            noise of all entries is independent and has standard deviation 1.
+        measurements: The noisy answers that the plan measures, as mbi measurements for sets of
+            attributes. The noise of all entries is independent and has standard deviation 1.
         total: The number of rows, to pass to mbi as `known_total`.
     """
 

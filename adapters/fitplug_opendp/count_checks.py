@@ -189,8 +189,8 @@ def check_declared(plan: Plan, *, is_enforced: bool) -> None:
     for name, _ in unit.cells or ():
         if get_codec(plan.domain[name]).null_code != OUTSIDE:
             raise TablesError(
-                f"the unit of privacy {unit.unit} needs a count with person=, because {name!r} has "
-                "other="
+                f"the attribute {name!r} has the option `other`. To limit the rows per person to "
+                f"{unit.unit}, pass `person` when you count."
             )
 
 

@@ -36,7 +36,7 @@ class Series(Protocol):
 
     @property
     def rho(self) -> float:
-        """The cost of the whole series in rho of zCDP, for one person in the plan's unit."""
+        """The privacy cost (zCDP) of the whole series, in the plan's unit of privacy."""
 
     @property
     def key_file(self) -> Path | None:

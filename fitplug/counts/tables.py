@@ -42,9 +42,10 @@ class Tables(Mapping[AttributeSet, Counts]):
         tables: A mapping from names of attributes, which are the axes of a table, to an integer
             array. A table with measures counts shares of rows. The number of shares of each row is
             the product of the `shares` of these measures.
-        unit: The unit of privacy whose limit on the rows per person the count enforced. With
-            `distinct`, a person's rows are in different cells over all attributes of these tables;
-            with `once_per`, in different cells of its attribute. None if the count had no limit.
+        unit: The unit of privacy whose limit on the rows per person the count enforced; None if
+            there was no limit. With `distinct`, no two rows of a person have the same values of all
+            attributes of these tables. With `once_per`, no two have the same value of the attribute
+            that it names.
         person: The column, or columns, that identified persons; None if the rows per person were
             not limited.
         rows: A public text that describes how rows were weighted or filtered.

@@ -71,7 +71,7 @@ class Hierarchy(Categories):
         leaves: For each leaf the list of its labels, one per level; or an array of labels, shape
             (leaves, levels). The last label is the leaf's code, as it appears in the data; codes
             must be unique. The labels of a level are all str or all int. If `levels` is a mapping,
-            only the codes of the leaves, as a list or an array (leaves,).
+            give only the codes of the leaves, as a list or an array of shape (leaves,).
         other: Label of an extra last leaf for null and all other values. Each level gets an extra
             node with this label, which contains only this leaf.
 

@@ -258,7 +258,8 @@ def _select_matrix_rows(lookup: _RowLookup, clauses: list[Clause]) -> SparseCoef
     rows = np.array(sorted(chosen), dtype=np.int64)
     if factor.names is not None and (np.count_nonzero(factor.matrix()[rows], axis=0) > 1).any():
         raise WorkloadError(
-            f"{', '.join(map(str, clauses))}: these rows overlap. To add the rows anyway, use +."
+            f"{', '.join(map(str, clauses))}: these conditions select some of the same rows. "
+            "To sum their counts anyway, join them with +."
         )
     return SparseCoefficients(rows, np.ones(len(rows)))
 

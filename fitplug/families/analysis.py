@@ -57,18 +57,17 @@ queries then have far fewer dimensions than cells, and the optimum takes about a
 MOST_STARTED_WORK = 2.5e11
 """The most operations of an iteration over the cells of a tree: one or two are made."""
 
-LARGE_GAP, HUGE_GAP = 0.02, 0.05
-"""The gaps of rho above which the optimum is worth a minute, and a few minutes."""
+LARGE_GAP = 0.02
+"""The gap of rho above which the optimum is worth a few minutes."""
 
 MOST_TREE_WORK = 6e8
 """The most operations per sweep through one of several trees, which is tried if the gap of the
 product family is large. The design takes about a minute."""
 
-MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK, MOST_LATE_SIBLING_WORK = 2e8, 1e9, 4e9
+MOST_SIBLING_WORK, MOST_WIDE_SIBLING_WORK = 2e8, 1e9
 """The most operations per iteration over unfolded hierarchies: instead of a product, or of more
-operations over all cells, where the design takes about ten seconds; after a product or a tree,
-where it takes about half a minute; and after one whose gap is large, where it takes a minute.
-After one whose gap is huge, it is `MOST_WORK`."""
+operations over all cells, where the design takes about ten seconds; and after a product or a tree,
+where it takes about half a minute. After one whose gap is large, it is `MOST_WORK`."""
 
 MOST_SMALL_CELLS = 512
 """The most cells whose pairs are distinguished even where hierarchies could be unfolded."""
@@ -178,8 +177,7 @@ def find_nearer_structure(structure: Structure, gap: float) -> Structure | None:
         gap: The gap of the plan's rho.
     """
     workload, unit, symmetric = structure.workload, structure.unit, structure.symmetric
-    most = MOST_LATE_SIBLING_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
-    most = MOST_WORK if gap > HUGE_GAP else most
+    most = MOST_WORK if gap > LARGE_GAP else MOST_WIDE_SIBLING_WORK
     if type(structure) in (TreePairStructure, ProductPairStructure):
         subsets = find_workload_subsets(workload, symmetric)
         pairs = PairStructure(workload, structure.unit, symmetric, subsets)

@@ -281,8 +281,7 @@ def count_changes(
     changes = unit.count_changes(ledger_unit)
     if changes is None:
         raise file.make_error(
-            f"is for the unit of privacy ({ledger_unit}), but this charge is for ({unit}). Use the "
-            "ledger's unit."
+            f"is for the unit of privacy ({ledger_unit}). Use this unit instead of ({unit})."
         )
     return changes
 

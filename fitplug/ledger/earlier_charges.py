@@ -188,8 +188,8 @@ def check_counts(
         )
     if (None if stage is None else stage.counts) != seal:
         raise file.make_error(
-            f"does not recognize these counts as the counts of {named}. Use the counts file of "
-            "that release."
+            f"has another file of counts for {named} than this one. Use the counts file of that "
+            "release."
         )
 
 

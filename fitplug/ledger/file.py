@@ -325,7 +325,7 @@ def _set_unit(file: LedgerFile, unit: BoundUnit) -> None:
         completed = budget.complete_unit(unit)
         if completed.unit != unit.unit or unit.cells not in (None, completed.cells):
             raise file.make_error(
-                f"is for the unit of privacy ({completed}), not ({unit}). Use the ledger's unit."
+                f"is for the unit of privacy ({completed}). Use this unit instead of ({unit})."
             )
         if completed != budget.bound_unit:
             rows.write_budget(database, replace(budget, bound_unit=completed))

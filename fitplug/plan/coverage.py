@@ -132,7 +132,7 @@ def check_coverage(workload: Workload, unit: Unit) -> tuple[str, ...]:
     """
     names = list_names_without_other(workload.domain, workload.attributes)
     if not names:
-        raise BudgetError("no value can lie outside the domain. Remove the setting 'coverage'.")
+        raise BudgetError("every value is in the domain. Remove the setting 'coverage'.")
     if not allows_any_rows(unit):
         raise BudgetError(
             f"coverage cannot be combined with the unit of privacy {unit!r}. Remove the setting "

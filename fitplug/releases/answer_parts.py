@@ -393,7 +393,7 @@ def _decode_part(content: bytes, name: str, size: int) -> IntArray:
             raise ValueError("the part has an unknown version of NumPy's format")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         if shape != (size,) or dtype not in _WIDTHS:
-            raise ValueError("the part does not have the expected shape or type")
+            raise ValueError("the part of the answers has another shape or type than expected")
         read = np.frombuffer(content, dtype=dtype, count=size, offset=file.tell())
         if file.tell() + read.nbytes != len(content):
             raise ValueError("the file has more data after the end of the array")

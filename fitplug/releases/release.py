@@ -297,7 +297,7 @@ class Release(ReleaseTables):
                 releases, all totals must be of one attribute, or of nested regions.
 
         Returns:
-            The tables, with this release as `.release`.
+            The tables. Their attribute `release` is this release.
 
         Raises:
             WorkloadError: No nonnegative counts match the totals. Or the release is large, and a
@@ -318,7 +318,7 @@ class Release(ReleaseTables):
             totals: Known integers, as in `nonnegative`.
 
         Returns:
-            The tables, with this release as `.release`.
+            The tables. Their attribute `release` is this release.
 
         Raises:
             WorkloadError: As for `nonnegative`; or no integers add up to the totals, or a group

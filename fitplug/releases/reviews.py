@@ -39,7 +39,7 @@ def review(
     versions: Mapping[str, str] | None = None,
     display: bool = False,
 ) -> dict[str, Any]:
-    """Draft a record of a release in the fields of OpenDP's registry of deployments.
+    """Draft a record that describes a release by the fields of OpenDP's registry.
 
     Args:
         release: The release.
@@ -56,7 +56,7 @@ def review(
         display: Whether display tables are published too.
 
     Returns:
-        The record, of dicts, lists, texts and numbers only, which can be written as YAML or JSON.
+        The record. It has only dicts, lists, texts and numbers, so YAML and JSON can hold it.
 
     Raises:
         TypeError: The release has the wrong type.

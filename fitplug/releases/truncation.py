@@ -42,9 +42,9 @@ class TruncationLoss:
         whole: The estimated number of rows in the second release.
         kept_unit: The limit of the first release on the rows per person.
         whole_unit: The higher limit of the second release.
-        apart: The attributes for which one of the two releases leaves out rows outside the domain
-            and the other does not. If there are such attributes, these rows are also part of the
-            difference.
+        apart: The attributes that the two releases treat differently: one of them leaves out rows
+            with values outside the domain, and the other counts these rows. Such rows are then also
+            part of the difference.
     """
 
     kept: Estimate

@@ -336,7 +336,7 @@ def read_matrix(name: str, given: Any, cells: int | None = None) -> FloatArray:
         raise WorkloadError(f"{name}: the matrix must have real numbers, not complex numbers")
     if array.dtype.kind not in "iufb":
         raise WorkloadError(
-            f"{name}: the matrix is not an array of numbers. Give rows of equal length."
+            f"{name}: the rows of the matrix must be lists of numbers, all of one length"
         )
     array = array.astype(np.float64)
     if array.ndim != 2:

@@ -192,7 +192,7 @@ class TestTheCharge:
         first = fp.release(plan, limited, ledger=ledger, key="a")
         keywords = {"ledger": ledger, "covered_by": "a"}
         recounted = fp.Tables(DOMAIN, COUNTED, unit=fp.AddRemove(2), person="id")
-        with pytest.raises(LedgerError, match="does not recognize these counts"):
+        with pytest.raises(LedgerError, match="has another file of counts"):
             release_source(other, recounted, tmp_path / "out", key="b", **keywords)
         free = release_source(other, limited, tmp_path / "out", key="b", **keywords)
         assert free.seal == first.seal == limited.seal

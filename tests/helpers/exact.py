@@ -115,7 +115,9 @@ def integer_matrix(matrix):
     weights = iter(matrix.weights.tolist() if isinstance(matrix, NodeTreeMatrix) else ())
     for group in matrix.shape.siblings:
         k, has_weights = group.k, group.depth < matrix.shape.steps - 1
-        of_group = [[next(weights, 1) if has_weights else 1 for _ in range(k)] for _ in group.parents]
+        of_group = [
+            [next(weights, 1) if has_weights else 1 for _ in range(k)] for _ in group.parents
+        ]
         for v, of_node in zip(group.positions, of_group, strict=True):
             H = contrasts(k)
             if any(a != 1 for one in of_group for a in one):

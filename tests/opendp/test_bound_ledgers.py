@@ -211,7 +211,7 @@ def test_nobody_can_declare_what_lies_in_the_cell_of_other_values(
             way(plan, ledger, tmp_path)
             assert ledger.spent == pytest.approx(plan.rho)
         return
-    with pytest.raises(TablesError, match=r"needs a count with person=, because 'm\w+' has other="):
+    with pytest.raises(TablesError, match=r"'m\w+' has the option .other.\. To limit"):
         way(plan, ledger, tmp_path)
     assert ledger.entries() == ()
     unit = fp.AddRemove(3, name == "distinct", "month" if name == "once_per" else None)

@@ -158,8 +158,8 @@ def test_answers_are_clamped():
         ("pyramid", {"unit": fp.AddRemove(records=2, distinct=True)}, "unit of privacy"),
         ("pyramid", {"unit": fp.AddRemove(records=2, once_per="age")}, "unit of privacy"),
         ("pyramid", {"periods": "age"}, "periods"),
-        ("only others", {}, "no value can lie outside the domain"),
-        ("no attribute", {}, "no value can lie outside the domain"),
+        ("only others", {}, "every value is in the domain"),
+        ("no attribute", {}, "every value is in the domain"),
     ],
 )
 def test_what_has_no_coverage(groups, more, why):

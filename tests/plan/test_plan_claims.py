@@ -70,6 +70,10 @@ PLANS: dict[str, Callable[[], fp.Plan]] = {
     "persons": lambda: fp.design(bands_by_region(), unit=fp.AddRemove(records=2, once_per="x")),
     "product, with a tree": lambda: fp.design(geography()),
     "product, pairs": lambda: fp.design(bands_by_region(), unit=fp.ReplaceOne(), tolerance=0.05),
+    "product, tree variants": lambda: fp.design(places_by_jobs(), tolerance=0.05),
+    "product, pairs, tree variants": lambda: fp.design(
+        places_by_jobs(), unit=fp.ReplaceOne(), tolerance=0.05
+    ),
     "siblings": lambda: fp.design(homes_by_workplaces(), tolerance=1e-2),
     "tree": lambda: design_tree(few_people_by_place(), tolerance=1e-2),
     "tree, pairs": lambda: fp.design(
@@ -120,6 +124,12 @@ LIMITS = {
     "product, persons": ((analysis, "MOST_CELLS", 1),),
 }
 LIMITS["tree, parted pairs"] = LIMITS["tree, pairs"]
+LIMITS["product, tree variants"] = LIMITS["product, pairs, tree variants"] = (
+    *LIMITS["tree, pairs"],
+    (analysis, "MOST_AGAIN", 1),
+    (analysis, "MOST_SIBLING_WORK", 1),
+    (analysis, "MOST_TREE_WORK", 1),
+)
 """Limits that are lowered, so that small workloads have the structures of large ones."""
 
 STRUCTURES = {
@@ -132,6 +142,8 @@ STRUCTURES = {
     "persons": PersonStructure,
     "product, with a tree": ProductStructure,
     "product, pairs": ProductPairStructure,
+    "product, tree variants": ProductStructure,
+    "product, pairs, tree variants": ProductPairStructure,
     "siblings": SiblingStructure,
     "tree": TreeStructure,
     "tree, pairs": TreePairStructure,
@@ -192,6 +204,20 @@ def homes_by_workplaces() -> fp.Workload:
         fp.queries({"work": "sector"}, variance=1.0),
     ]
     return fp.Workload(fp.Domain({"home": home, "work": work}), groups)
+
+
+def places_by_jobs() -> fp.Workload:
+    """Three states of one and two counties, which blocks measure with different weights."""
+    leaves = [("a", "a1"), ("a", "a2"), ("b", "b1"), ("c", "c1")]
+    place = fp.Hierarchy(["state", "county"], leaves)
+    job = fp.Hierarchy(["sector", "industry"], [("f", "f1"), ("f", "f2"), ("g", "g1")])
+    groups = [
+        fp.queries({"place": "county", "job": "industry"}, variance=4.0),
+        fp.queries({"place": "state", "job": "sector"}, variance=2.0),
+        fp.queries({"place": "county"}, variance=2.0),
+        fp.total(variance=1.0),
+    ]
+    return fp.Workload(fp.Domain({"place": place, "job": job}), groups)
 
 
 LONG = ("total error", "budgets", "tree, pairs")

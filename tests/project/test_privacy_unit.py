@@ -44,7 +44,7 @@ def test_rows_chosen_anew_are_never_free_within_an_earlier_charge(tmp_path: Path
     """Else a person kept in cell 1 now and in cell 2 then costs both, and one is charged."""
     ledger = fp.Ledger(tmp_path / "b.db", rho=1.0)
     fp.release(FIRST, limited(tmp_path), ledger=ledger, key="first")
-    with pytest.raises(LedgerError, match="does not recognize these counts"):
+    with pytest.raises(LedgerError, match="has another file of counts"):
         fp.release(SECOND, limited(tmp_path), ledger=ledger, covered_by="first")
     assert len(ledger.entries()) == 1
     fp.release(SECOND, limited(tmp_path), ledger=ledger)

@@ -88,10 +88,10 @@ def test_free_releases_need_the_same_kind_of_counts(tmp_path, ledger, monkeypatc
     """Neither all rows within those of persons, nor the other way, nor before these are drawn."""
     count = limited()
     fp.release(MEN, count, ledger=ledger, key="kept")
-    with pytest.raises(fp.LedgerError, match="does not recognize these counts"):
+    with pytest.raises(fp.LedgerError, match="has another file of counts"):
         fp.release(WOMEN, TABLES, ledger=ledger, covered_by="kept")
     fp.release(MEN, TABLES, ledger=ledger, key="all")
-    with pytest.raises(fp.LedgerError, match="does not recognize these counts"):
+    with pytest.raises(fp.LedgerError, match="has another file of counts"):
         fp.release(WOMEN, count, ledger=ledger, covered_by="all")
     with monkeypatch.context() as patch:
         patch.setattr(ReleaseCharges, "record_draw", killed)

@@ -138,7 +138,7 @@ def test_what_is_spent_is_what_any_person_costs_at_most(kept: Release, tmp_path:
         cost = max(costs, default=0)
         rho, said = Fraction(cost, 2) or 1, {"unit": release.unit, "domain": release.domain}
         if release.bound.count_changes(kept.bound) is None:
-            with pytest.raises(LedgerError, match="Use the ledger's unit"):
+            with pytest.raises(LedgerError, match="Use this unit instead of"):
                 ledger.charge(rho, what="a", **said)
         else:
             ledger.charge(rho, what="a", **said)

@@ -177,7 +177,7 @@ def test_labels_in_tables_and_expressions(release):
         ("coast[COUNTY != coast]", "can only be selected with COUNTY = label"),
         (
             "overlap[COUNTY in [west, end]]",
-            "these rows overlap. To add the rows anyway",
+            "these conditions select some of the same rows",
         ),
     ],
 )

@@ -213,7 +213,7 @@ def split_answers(job: TablesJob, part: int) -> Mapping[int, Any]:
     place = describe_place(job.release_job.parted.place(part))
     if part >= len(answers.parts) or answers.parts[part].place != place:
         raise FitplugError(
-            "another version of fitplug drew the answers of this release. Finish the release with "
+            "another version of fitplug drew the noise of this release. Finish the release with "
             "that version."
         )
     noisy = retry(lambda: answers.read_part(part), job.release_job.staging.output)

@@ -99,8 +99,8 @@ class RowCounting:
             return TableCounts(count(self.source, request.plan, **keywords), self.secret.nonce)
         if request.plan.has_coverage:
             raise InputError(
-                f"{self.release}: the tables must have at most 2^24 cells for coverage. Design the "
-                "plan without coverage."
+                f"{self.release}: with the setting 'coverage', the tables must have at most 2^24 "
+                "cells. Design the plan without it."
             )
         check_encryption("counts of so many cells")
         charged = self._find_charged()

@@ -232,7 +232,7 @@ def _join_positions(deletions: Sequence[Positions], rows: int) -> bytes | None:
     if not len(positions):
         return None
     if positions.min() < 0 or positions.max() >= rows:
-        raise ValueError("a deleted row is beyond the end of its file")
+        raise ValueError("the deletions name a row beyond the end of its file")
     deleted = np.zeros(positions.max() + 1, dtype=bool)
     deleted[positions] = True
     return pack_rows(deleted)

@@ -83,6 +83,22 @@ class NodeTreeCovariance:
         ]
         return np.concatenate(columns, axis=1)[self.shape.parents[-1]]
 
+    def part(self) -> tuple[FloatArray, FloatArray]:
+        """Return Y_ij of leaves below two children of a grade's node as a function of Y_ii.
+
+        Returns:
+            The slope and the value at 0 of each grade, shapes (K,), for leaves with Y_ii = Y_jj.
+        """
+        slopes, offsets = zip(
+            *(
+                (slopes, offsets / _list_precisions(matrix))
+                for matrix in self._matrices
+                for slopes, offsets in [matrix.part()]
+            ),
+            strict=True,
+        )
+        return np.concatenate(slopes), np.concatenate(offsets)
+
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and the gammas of the nodes of a level, or of "total", (nodes, 1 + K)."""
         parts = [matrix.upper_variance_parts(factor.factor) for matrix in self._matrices]

@@ -1,8 +1,7 @@
 """The costs of pairs of cells in the product family, as a function of its scales.
 
-A pair of leaves of a hierarchy has the same costs at other nodes of equal depths, times the eta of
-its leaves. So a pair of cells has one way to move in each hierarchy, and stands for all leaves: its
-costs at each scale are multiplied by the products of the hierarchies' eta.
+A pair of cells has one way to move in each hierarchy, and stands for all leaves. So its costs are
+those of the other attributes, times tables of the hierarchies' Y_ii, less twice those of Y_ij.
 """
 
 from __future__ import annotations
@@ -11,21 +10,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatrix
-from fitplug.families.base.contrasts import build_contrasts
-from fitplug.families.product.design.attribute_covariance import AttributeCovariance
-from fitplug.families.product.design.dense_covariance import DenseCovariance
-from fitplug.families.product.design.node_tree_covariance import NodeTreeCovariance
-from fitplug.families.product.design.scales import Profiles, find_distinct, multiply_axes
-from fitplug.families.product.design.tree_covariance import TreeCovariance
+from fitplug.families.base.attribute_matrices import AttributeMatrix
+from fitplug.families.product.design.pair_products import (
+    Products,
+    TreeProducts,
+    list_matrix_products,
+    measure_pairs,
+)
+from fitplug.families.product.design.scales import Profiles, multiply_axes
 from fitplug.families.product.shape.grades import add_total
 from fitplug.families.product.shape.products import ProductPairStructure
-from fitplug.families.product.strategy.variants import DenseVariants
 from fitplug.numeric import BoolArray, FloatArray, IntArray
 
 _SWEEPS = 20
@@ -36,43 +34,6 @@ _HEAVY = 1e-4
 
 _COSTLY = 0.95
 """Searches start at pairs that cost at least this share of the largest cost."""
-
-
-@dataclass(frozen=True, eq=False)
-class TreeProducts:
-    """Y_k of a hierarchy's grades, at pairs of leaves that are alike.
-
-    Attributes:
-        eta: (Y_k)_ii of leaves, shape (n, K).
-        ratios: (Y_k)_ij over (Y_k)_ii for each way to move, shape (ways, K): the leaf stays, or i
-            and j are below different children of a node of depth 0, 1 and so on.
-    """
-
-    eta: FloatArray
-    ratios: FloatArray
-
-    @cached_property
-    def leaves(self) -> FloatArray:
-        """eta of the distinct leaves, shape (c, K); the largest if there is one grade."""
-        if self.eta.shape[1] == 1:
-            return self.eta.max(axis=0, keepdims=True)
-        return find_distinct(self.eta)[0]
-
-    def measure(self, cells: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """List Y_k at (i, i), (j, j) and (i, j) of leaves and ways to move (k, 2), (k, K)."""
-        eta = self.leaves[cells[:, 0]]
-        return eta, eta, eta * self.ratios[cells[:, 1]]
-
-    def choose(self, u: FloatArray, v: FloatArray, w: FloatArray, is_free: bool) -> IntArray:
-        """Choose the costliest leaves and ways to move, given factors of their Y_k, (k, 2)."""
-        ratios = self.ratios if is_free else self.ratios[:1]
-        costs = (u + v)[:, None] - 2 * w[:, None] * ratios
-        flat = (costs @ self.leaves.T).reshape(len(u), -1).argmax(axis=1)
-        return np.stack(np.divmod(flat, len(self.leaves))[::-1], axis=1)
-
-
-Products: TypeAlias = "FloatArray | TreeProducts"
-"""Y_k of an attribute, shape (K, n, n) or of a hierarchy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +94,16 @@ class PairProfiles(Profiles):
             of its cells.
         cells: The two cells of each pair, shape (pairs, 2, attributes); of a hierarchy 0 and the
             way to move.
-        costs: The cost of each pair at each scale of 1, and at an eta of 1 in hierarchies, shape
-            (pairs, count).
+        ends: The sum of the two cells' costs at each scale of 1, without hierarchies, shape (pairs,
+            count).
+        both: Their product, likewise.
     """
 
     structure: ProductPairStructure
     products: tuple[Products, ...]
     cells: IntArray
-    costs: FloatArray
+    ends: FloatArray
+    both: FloatArray
 
     @classmethod
     def of_pairs(
@@ -153,14 +116,10 @@ class PairProfiles(Profiles):
         any_leaf = pairs.copy()
         any_leaf[:, 0, _find_trees(products)] = 0
         cells = np.unique(any_leaf, axis=0)
-        ways = [
-            TreeProducts(np.ones_like(Y.ratios[:1]), Y.ratios) if isinstance(Y, TreeProducts) else Y
-            for Y in products
-        ]
+        entries = measure_pairs(products, cells, with_trees=False)
         scales = ScaleProducts(structure)
-        first, second, both = (scales.multiply(entries) for entries in _measure(ways, cells))
-        costs = np.maximum(first + second - 2 * both, 0.0) * scales.is_noisy
-        return cls(structure, tuple(products), cells, costs)
+        first, second, both = (scales.multiply(one) * scales.is_noisy for one in entries)
+        return cls(structure, tuple(products), cells, first + second, both)
 
     @property
     def size(self) -> int:
@@ -173,31 +132,63 @@ class PairProfiles(Profiles):
         return tuple(add_total(Y.leaves) for Y in self.products if isinstance(Y, TreeProducts))
 
     @cached_property
+    def _ways(self) -> list[tuple[IntArray, tuple[FloatArray, ...]]]:
+        """The pairs of each combination of ways to move, and 1 and Y_ij by leaf, (c, 1 + K)."""
+        trees = [Y for Y in self.products if isinstance(Y, TreeProducts)]
+        ways, index = np.unique(
+            self.cells[:, 1, _find_trees(self.products)], axis=0, return_inverse=True
+        )
+        return [
+            (
+                np.flatnonzero(index.ravel() == i),
+                tuple(
+                    add_total(Y.join(Y.leaves, np.full(len(Y.leaves), way)))
+                    for Y, way in zip(trees, combination, strict=True)
+                ),
+            )
+            for i, combination in enumerate(ways)
+        ]
+
+    @cached_property
     def _places(self) -> csr_array:
         """The grades of hierarchies in each scale, shape (their tuples, count)."""
         labels, grid = self.structure.grade_labels, [table.shape[1] for table in self._tables]
         among = [labels[a] for a in _find_trees(self.products)]
-        places, count = np.ravel_multi_index(among, grid), self.costs.shape[1]
+        places, count = np.ravel_multi_index(among, grid), self.ends.shape[1]
         return csr_array(
             (np.ones(count), (places, np.arange(count))), shape=(int(np.prod(grid)), count)
         )
 
+    def _spread(self, costs: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
+        """Sum costs (pairs, count) times the numbers of leaves, shape (pairs, leaves)."""
+        grid = self._places @ costs.T
+        shaped = grid.reshape(*(table.shape[1] for table in tables), len(costs))
+        return multiply_axes(shaped, tables).reshape(len(costs), -1)
+
+    def _collect(self, p: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
+        """Sum weights p (pairs, leaves) times the leaves' numbers, shape (pairs, count)."""
+        shaped = np.moveaxis(p.reshape(len(p), *map(len, tables)), 0, -1)
+        grid = multiply_axes(shaped, [table.T for table in tables])
+        return np.asarray((self._places.T @ grid.reshape(len(p), -1).T).T)
+
     def multiply(self, precisions: FloatArray) -> FloatArray:
         """Return the profile (size,) of precisions 1 / z (count,)."""
         if not len(self.cells) or not self._tables:
-            return self.costs @ precisions
-        grid = self._places @ (self.costs * precisions).T
-        shaped = grid.reshape(*(table.shape[1] for table in self._tables), len(self.cells))
-        return multiply_axes(shaped, self._tables).ravel()
+            return np.maximum(self.ends - 2 * self.both, 0.0) @ precisions
+        profile = self._spread(self.ends * precisions, self._tables)
+        for pairs, tables in self._ways:
+            profile[pairs] -= 2 * self._spread(self.both[pairs] * precisions, tables)
+        return np.maximum(profile, 0.0).ravel()
 
     def multiply_transposed(self, p: FloatArray) -> FloatArray:
         """Return the mean cost (count,) of each scale at 1, for weights p (size,) of the rows."""
         if not len(self.cells) or not self._tables:
-            return self.costs.T @ p
-        shaped = np.moveaxis(p.reshape(len(self.cells), *map(len, self._tables)), 0, -1)
-        grid = multiply_axes(shaped, [table.T for table in self._tables])
-        of_scales = self._places.T @ grid.reshape(len(self.cells), self._places.shape[0]).T
-        return np.asarray(np.einsum("rs,sr->s", self.costs, of_scales))
+            return np.maximum(self.ends - 2 * self.both, 0.0).T @ p
+        p = p.reshape(len(self.cells), -1)
+        costs = (self.ends * self._collect(p, self._tables)).sum(axis=0)
+        for pairs, tables in self._ways:
+            costs -= 2 * (self.both[pairs] * self._collect(p[pairs], tables)).sum(axis=0)
+        return np.maximum(costs, 0.0)
 
     def list_costliest(self, precisions: FloatArray) -> tuple[IntArray, FloatArray]:
         """List the pairs at their costliest leaves, like `cells`, and their costs (pairs,)."""
@@ -234,7 +225,7 @@ class PairProfiles(Profiles):
         i, j = self.cells[:, 0, a], self.cells[:, 1, a]
         ends = (
             scales.sum_others(entries, a, precisions)
-            for entries in _measure(self.products, self.cells)
+            for entries in measure_pairs(self.products, self.cells)
         )
         for numbers, places in zip(ends, (((i, i),), ((j, j),), ((i, j), (j, i))), strict=True):
             sign = 1 if len(places) == 1 else -1
@@ -245,19 +236,7 @@ class PairProfiles(Profiles):
 
     def of_matrices(self, matrices: Sequence[AttributeMatrix]) -> PairProfiles:
         """Compute the costs of the same pairs for integer matrices of the attributes."""
-        products: list[Products] = []
-        for matrix, Y in zip(matrices, self.products, strict=True):
-            if isinstance(Y, TreeProducts):
-                grades = matrix.grades
-                squares = [[matrix.column_square]] if grades is None else grades.column_squares
-                products.append(TreeProducts(np.array(squares, dtype=np.float64), Y.ratios))
-            elif isinstance(matrix, (DenseMatrix, DenseVariants)):
-                parts = [rows.astype(np.float64) for rows in matrix.split_rows()]
-                products.append(np.stack([part.T @ part for part in parts]))
-            else:
-                contrasts = build_contrasts(matrix.n)
-                between = -contrasts.precision / contrasts.n
-                products.append(_pair_symmetric(float(contrasts.column_square), between, matrix.n))
+        products = list_matrix_products(matrices, self.products)
         return PairProfiles.of_pairs(self.structure, products, self.cells)
 
     def search(self, precisions: FloatArray) -> tuple[PairProfiles, float]:
@@ -276,7 +255,7 @@ class PairProfiles(Profiles):
         before = np.zeros(len(pairs))
         for _ in range(_SWEEPS):
             for a, Y in enumerate(self.products):
-                ends = _measure(self.products, pairs)
+                ends = measure_pairs(self.products, pairs)
                 u, v, w = (scales.sum_others(entries, a, precisions) for entries in ends)
                 if isinstance(Y, TreeProducts):
                     pairs[:, :, a] = Y.choose(u, v, w, a in free)
@@ -306,7 +285,7 @@ class PairProfiles(Profiles):
         """
         wider = self
         for _ in range(_SWEEPS):
-            missing = ScaleProducts(self.structure).is_noisy & ~(wider.costs > 0).any(axis=0)
+            missing = ScaleProducts(self.structure).is_noisy & ~wider._has_cost()
             before = len(wider.cells)
             if missing.any():
                 wider, _ = wider.search(missing.astype(np.float64))
@@ -314,59 +293,17 @@ class PairProfiles(Profiles):
                 break
         return wider
 
-
-def list_pair_products(
-    covariances: Sequence[AttributeCovariance], sizes: Sequence[int]
-) -> tuple[Products, ...]:
-    """List Y_k of each attribute's covariance; for a symmetric one, at two of its cells."""
-    products: list[Products] = []
-    for covariance, n in zip(covariances, sizes, strict=True):
-        if isinstance(covariance, DenseCovariance):
-            products.append(np.stack([K.T @ K for K in covariance.precisions]))
-        elif isinstance(covariance, (NodeTreeCovariance, TreeCovariance)):
-            products.append(TreeProducts(covariance.compute_eta(), _list_ratios(covariance)))
-        else:
-            products.append(_pair_symmetric(1 - 1 / n, -1 / n, n))
-    return tuple(products)
-
-
-def _list_ratios(covariance: NodeTreeCovariance | TreeCovariance) -> FloatArray:
-    """List the ratios of `TreeProducts`.
-
-    With one grade, leaves that part at the top stand for all.
-    """
-    shape = covariance.shape
-    k = shape.branching_children
-    if isinstance(covariance, TreeCovariance):
-        top = shape.top if shape.top > 1 else int(k[0])
-        return np.array([[1.0], [-1 / (top - 1)]])
-    below = shape.branching_depths - np.arange(shape.steps)[:, None]
-    apart = np.where(below > 0, 0.0, np.where(below == 0, -1 / (k - 1), 1.0))
-    ratios = np.concatenate([np.ones((1, len(k))), apart])
-    # Weights change the ratio of two children by little if they are many.
-    return np.tile(ratios, len(covariance.roots))
+    def _has_cost(self) -> BoolArray:
+        """Tell at which scales some pair costs something, shape (count,)."""
+        counts, both = self.structure.batched.scales.counts, self.both.copy()
+        for a, Y in enumerate(self.products):
+            if isinstance(Y, TreeProducts):
+                same = [np.ones((len(self.cells), 1 + k)) for k in counts]
+                same[a] = add_total(Y.same[self.cells[:, 1, a]])
+                both *= ScaleProducts(self.structure).multiply(same)
+        return np.asarray((self.ends > 2 * both).any(axis=0))
 
 
 def _find_trees(products: Sequence[Products]) -> list[int]:
     """Find the attributes that are hierarchies."""
     return [a for a, Y in enumerate(products) if isinstance(Y, TreeProducts)]
-
-
-def _pair_symmetric(same: float, between: float, n: int) -> FloatArray:
-    """Return Y_k of a symmetric attribute at two cells, shape (1, 2, 2), or at its only one."""
-    return np.array([[[same, between], [between, same]]])[:, : min(n, 2), : min(n, 2)]
-
-
-def _measure(products: Sequence[Products], cells: IntArray) -> list[list[FloatArray]]:
-    """List 1 and Y_k at (i, i), (j, j) and (i, j) of pairs (k, 2, attributes), (k, 1 + K)."""
-    measured: list[list[FloatArray]] = [[], [], []]
-    for a, Y in enumerate(products):
-        i, j = cells[:, :, a].T
-        triples = (
-            Y.measure(cells[:, :, a])
-            if isinstance(Y, TreeProducts)
-            else (Y[:, i, i].T, Y[:, j, j].T, Y[:, i, j].T)
-        )
-        for entries, numbers in zip(measured, triples, strict=True):
-            entries.append(add_total(numbers))
-    return measured

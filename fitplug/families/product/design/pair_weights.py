@@ -17,8 +17,7 @@ The best weights need not be products. So pairs of cells that are costly at the 
 individual weights, too.
 
 In a hierarchy a move leads from one child of a node to another, with one move for the top and one
-for the finest parents. Its leaves have the weights p, and y is e times the ratios of
-`TreeProducts`.
+for the finest parents. Its leaves have the weights p, and y is that of `TreeProducts`.
 """
 
 from __future__ import annotations
@@ -42,13 +41,12 @@ from fitplug.families.product.design.pair_ascent import (
     ascend_shared_pairs,
     join_sides,
 )
-from fitplug.families.product.design.pair_profiles import (
-    PairProfiles,
+from fitplug.families.product.design.pair_products import (
     Products,
-    ScaleProducts,
     TreeProducts,
     list_pair_products,
 )
+from fitplug.families.product.design.pair_profiles import PairProfiles, ScaleProducts
 from fitplug.families.product.design.scales import (
     Profiles,
     Scales,
@@ -176,7 +174,7 @@ class PairShares(DifferenceWeights):
         for a, Y in enumerate(self.products):
             if isinstance(Y, TreeProducts):
                 e.append(add_total(self.cells[a] @ Y.eta))
-                y.append(add_total(e[a][:, 1:] * Y.ratios[self.moves[:, a]]))
+                y.append(add_total(Y.average(self.cells[a], self.moves[:, a])))
                 continue
             move, eta = self._along[:, a], np.diagonal(Y, axis1=1, axis2=2)
             if self.structure.batched.symmetric[a]:
@@ -220,10 +218,9 @@ class PairShares(DifferenceWeights):
         p, S, move = self.cells[attribute], self.pairs[attribute], self._along[:, attribute]
         Y = self.products[attribute]
         if isinstance(Y, TreeProducts):
-            leaves = 2 * (alpha - beta * Y.ratios[self.moves[:, attribute]]).T @ p
-            grades = self.structure.batched.grades[attribute]
-            moves = len(leaves) == 1 or len(grades.starts) > 2
-            return list(leaves) if moves and leaves.any() else []
+            leaves = 2 * (alpha - beta * Y.compute_slopes(self.moves[:, attribute])).T @ p
+            variants = len(self.structure.batched.grades[attribute].starts) - 1
+            return list(leaves) if leaves.any() and (len(leaves) == 1 or variants > 1) else []
         diagonal = 2 * (alpha - beta * ~move[:, None]).T @ p
         moments = -2 * np.tensordot(beta[move].T, S, 1)
         n = p.shape[1]
@@ -252,8 +249,8 @@ class PairShares(DifferenceWeights):
             move = self._along[:, a]
             others = spent - 2 * (alpha * e[a][:, 1:] - beta * y[a][:, 1:]).sum(axis=1)
             if isinstance(Y, TreeProducts):
-                stay = 2 * (alpha - beta * Y.ratios[self.moves[:, a]]) @ Y.eta.T + others[:, None]
-                stay = np.maximum(stay, 0.0)
+                stay = 2 * Y.multiply(Y.eta, alpha, beta, self.moves[:, a])
+                stay = np.maximum(stay + others[:, None], 0.0)
                 gains = (stay / average) ** power if sides is None else self.shares @ stay
                 cells[a] = ascend_leaves(self.cells[a], gains, mixing)
                 continue

@@ -269,16 +269,15 @@ def _list_choices(structure: Structure, name: str, by_block: bool) -> list[Attri
         return [undivided]
     factors, asked = _find_factors(structure, name)
     if tree := find_tree(structure, name, most=1):
-        ways = [same]
+        variants_of = [same]
         if has_unequal_children(tree):
-            ways = [_number_blocks(asked)[1], _number_sets(asked)[1], same]
+            variants_of = [_number_blocks(asked)[1], _number_sets(asked)[1], same]
+        nodes = tree.branching
         return [
             *(
-                make_grades([tree.branching] * count, variants, tree)
-                for variants, count in ((way, 1 + int(way.max())) for way in ways)
-                if tree.branching > 1
-                and count <= _MOST_VARIANTS
-                and count * tree.branching * tree.n <= MOST_ENTRIES
+                make_grades([nodes] * count, variants, tree)
+                for variants, count in ((one, 1 + int(one.max())) for one in variants_of)
+                if nodes > 1 and count <= _MOST_VARIANTS and count * nodes * tree.n <= MOST_ENTRIES
             ),
             undivided,
         ]

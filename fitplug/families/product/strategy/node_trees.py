@@ -30,14 +30,12 @@ from fitplug.numeric import AnyArray, FloatArray, IntArray, frozen_property, gam
 from fitplug.workload import Factor
 
 _MOST_ENTRY = 2**30
-"""The limit on an entry of weighted contrasts; the squared norms of their columns fit into int64."""
+"""The limit on an entry of weighted contrasts: the squares of their columns fit into int64."""
 
 
 def count_weights(shape: TreeShape) -> int:
     """Count the children of the nodes that branch above the parents of leaves."""
-    return sum(
-        group.children.size for group in shape.siblings if group.depth < shape.steps - 1
-    )
+    return sum(group.children.size for group in shape.siblings if group.depth < shape.steps - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +96,22 @@ class NodeTreeMatrix(TreeMatrix):
                 first = group.children[at, 0]
                 values[pairs] = H.multiply_columns(at, i[pairs] - first, j[pairs] - first)
         return values
+
+    def part(self) -> tuple[FloatArray, FloatArray]:
+        """Return a_i'a_j in each node's grade, of leaves with |a_i| = |a_j| below two children.
+
+        Returns:
+            Its slope as a function of |a_i|^2, and its value at 0, shapes (V,).
+        """
+        slopes, offsets = np.zeros((2, self.shape.branching))
+        for group, H in zip(self.shape.siblings, self.contrasts, strict=True):
+            k, at = group.k, group.positions
+            if isinstance(H, WeightedContrasts) and k > 2:
+                slopes[at] = -2 / (k - 2)
+                offsets[at] = k * (H.weights**2.0).sum(axis=1) / (k - 2)
+            else:
+                slopes[at] = -1 / (k - 1)
+        return slopes, offsets
 
     @frozen_property
     def grades(self) -> RowGrades:
@@ -182,6 +196,11 @@ class TreeVariants(VariantMatrix):
     def compute_products(self, i: IntArray, j: IntArray) -> csr_array:
         """Compute a_i'a_j of the columns of pairs of leaves by grade exactly, shape (pairs, K)."""
         return csr_array(hstack([matrix.compute_products(i, j) for matrix in self.matrices]))
+
+    def part(self) -> tuple[FloatArray, FloatArray]:
+        """Return the result of `NodeTreeMatrix.part` for the grades of all variants."""
+        slopes, offsets = zip(*(matrix.part() for matrix in self.matrices), strict=True)
+        return np.concatenate(slopes), np.concatenate(offsets)
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:

@@ -27,6 +27,7 @@ from fitplug.families.base.attribute_matrices import AttributeMatrix, DenseMatri
 from fitplug.families.base.contrasts import ContrastMatrix, build_contrasts
 from fitplug.families.base.mechanism import MAX_ENTRY
 from fitplug.families.base.tree_shape import Siblings, TreeShape
+from fitplug.families.product.strategy.weighted_contrasts import WeightedContrasts
 from fitplug.numeric import (
     AnyArray,
     FloatArray,
@@ -36,7 +37,6 @@ from fitplug.numeric import (
     gamma,
     multiply_exactly,
 )
-from fitplug.families.product.strategy.weighted_contrasts import WeightedContrasts
 from fitplug.workload import Factor
 
 _END_OF_INT64 = 2**63
@@ -242,7 +242,9 @@ class TreeMatrix(AttributeMatrix):
             pulled.insert(0, np.add.reduceat(pulled[0], eldest, axis=-1) / k)
         parts = [self.top.adjoint(pulled[0], -1)]
         for group in self.shape.siblings:
-            y = self._find_contrasts(group).adjoint(pulled[group.depth + 1][..., group.children], -1)
+            y = self._find_contrasts(group).adjoint(
+                pulled[group.depth + 1][..., group.children], -1
+            )
             y = y / self.multipliers[group.positions, None]
             parts.append(y.reshape(*y.shape[:-2], y.shape[-2] * y.shape[-1]))
         return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
@@ -273,4 +275,3 @@ class TreeMatrix(AttributeMatrix):
                 m * m * group.k * build_contrasts(group.k).precision
             )
         return self.shape.arrange_by_step(variances, 0.0)
-
