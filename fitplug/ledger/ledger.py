@@ -130,8 +130,7 @@ class Ledger:
         If all noise is discrete Gaussian, as in every plan, epsilon comes from the exact privacy
         curve of Gaussian noise. Otherwise epsilon follows from rho alone (docs/theory/privacy.md,
         Theorems 2 and 6). This epsilon assumes that all charges were planned in advance. If you
-        choose a release after you see earlier releases, the budget still holds, but this epsilon
-        may be too low.
+        choose a release after seeing another, only the budget holds; epsilon may be too low.
 
         Raises:
             BudgetError: delta is not between 0 and 1.

@@ -257,7 +257,7 @@ REFUSED = [
     ("[0, 2000]", '["a", "b"]', "must be two numbers, or two dates such as '2020-12-31'"),
     ("[0, 2000]", "[0, inf]", "the measure's bound inf must be a number between"),
     ("[0, 2000]", "[true, 5]", "the measure's bound True must be a number between"),
-    ("unit = 10", "unit = 7", "a multiple of the unit 7 apart"),
+    ("unit = 10", "unit = 7", "a multiple of the unit 7, at most"),
     ("unit = 10", "unit = 0.00001", "at most 33,554,432 units"),
     ("unit = 10", 'unit = "a"', "unit must be a positive number below 2**53, not 'a'"),
     ("unit = 10", "units = 10", "unknown key 'units'. Did you mean 'unit'?"),

@@ -5,13 +5,9 @@ An attribute of n cells has a reference u (n,) with 1'u = 1, and its contrasts h
 Y_ii for each cell, and mu = w'u and gamma = w'C w for each row w of a factor.
 
 Each kind of covariance is a class that implements `AttributeCovariance`, and one entry in
- `fitplug.families.product.design.members.COVARIANCE_KINDS`.
-
-The two kinds in this module have no parameters. A symmetric attribute has u = 1/n and C = Y = I -
-J/n for all weights (docs/theory/symmetry.md). In a hierarchy whose nodes are grades, the contrasts
-of the children of node v, spread equally over the leaves below, have the covariance E_v (I - J/k_v)
-E_v' times the scales of the blocks; a number c_v at each node would only multiply these scales. See
-docs/theory/product-family.md, which calls the pair (u, C) a split.
+`fitplug.families.product.design.members.COVARIANCE_KINDS`. The kind in this module has no
+parameters: a symmetric attribute has u = 1/n and C = Y = I - J/n for all weights
+(docs/theory/symmetry.md). See docs/theory/product-family.md, which calls the pair (u, C) a split.
 """
 
 from __future__ import annotations

@@ -72,16 +72,24 @@ class NodeTreeCovariance:
         return type(self), self.shape, self.roots.tobytes(), self.variants.tobytes()
 
     @frozen_property
-    def _matrices(self) -> tuple[NodeTreeMatrix, ...]:
-        """The real matrix of each variant."""
-        return tuple(NodeTreeMatrix.of_weights(self.shape, 1 / roots) for roots in self.roots)
+    def _matrix(self) -> TreeVariants:
+        """Real matrices of the variants, whose rows are multiples of those of Y_v."""
+        return TreeVariants.of_weights(self.shape, 1 / self.roots, self.variants)
+
+    @frozen_property
+    def _precisions(self) -> FloatArray:
+        """The numbers that make H_v'H_v / precision equal to Y_v, shape (K,)."""
+        precisions = np.ones((len(self.roots), self.shape.branching))
+        for of_variant, matrix in zip(precisions, self._matrix.matrices, strict=True):
+            for group, H in zip(self.shape.siblings, matrix.contrasts, strict=True):
+                precision = H.precision if isinstance(H, ContrastMatrix) else group.k**2
+                of_variant[group.positions] = precision
+        return precisions.ravel()
 
     def compute_eta(self) -> FloatArray:
         """Return (Y_v)_ii of each leaf and grade, shape (n, K)."""
-        columns = [
-            matrix.grades.column_squares / _list_precisions(matrix) for matrix in self._matrices
-        ]
-        return np.concatenate(columns, axis=1)[self.shape.parents[-1]]
+        columns = self._matrix.grades.column_squares / self._precisions
+        return np.asarray(columns[self.shape.parents[-1]])
 
     def part(self) -> tuple[FloatArray, FloatArray]:
         """Return Y_ij of leaves below two children of a grade's node as a function of Y_ii.
@@ -89,22 +97,14 @@ class NodeTreeCovariance:
         Returns:
             The slope and the value at 0 of each grade, shapes (K,), for leaves with Y_ii = Y_jj.
         """
-        slopes, offsets = zip(
-            *(
-                (slopes, offsets / _list_precisions(matrix))
-                for matrix in self._matrices
-                for slopes, offsets in [matrix.part()]
-            ),
-            strict=True,
-        )
-        return np.concatenate(slopes), np.concatenate(offsets)
+        slopes, offsets = self._matrix.part()
+        return slopes, offsets / self._precisions
 
     def compute_variance_parts(self, factor: DistinctFactor) -> FloatArray:
         """Return mu^2 and the gammas of the nodes of a level, or of "total", (nodes, 1 + K)."""
-        parts = [matrix.upper_variance_parts(factor.factor) for matrix in self._matrices]
-        for part, matrix in zip(parts, self._matrices, strict=True):
-            part[:, 1:] *= _list_precisions(matrix)
-        return np.concatenate([parts[0][:, :1], *(part[:, 1:] for part in parts)], axis=1)
+        parts = self._matrix.upper_variance_parts(factor.factor)
+        parts[:, 1:] *= self._precisions
+        return parts
 
     def descend(
         self,
@@ -172,11 +172,3 @@ class NodeTreeCovariance:
             weights[:, start:stop] = rounded.reshape(len(weights), -1)
             start = stop
         return TreeVariants.of_weights(self.shape, weights, self.variants)
-
-
-def _list_precisions(matrix: NodeTreeMatrix) -> FloatArray:
-    """List the numbers that make H_v'H_v / precision equal to Y_v, shape (V,)."""
-    precisions = np.ones(matrix.shape.branching)
-    for group, H in zip(matrix.shape.siblings, matrix.contrasts, strict=True):
-        precisions[group.positions] = H.precision if isinstance(H, ContrastMatrix) else group.k**2
-    return precisions

@@ -13,7 +13,7 @@ weights, so their columns are equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -182,9 +182,7 @@ class TreeVariants(VariantMatrix):
     matrices: tuple[NodeTreeMatrix, ...]
 
     @classmethod
-    def of_weights(
-        cls, shape: TreeShape, weights: Sequence[IntArray] | IntArray, variants: IntArray
-    ) -> TreeVariants:
+    def of_weights(cls, shape: TreeShape, weights: AnyArray, variants: IntArray) -> TreeVariants:
         """Make the matrices from the weights of each variant and the variant of each block."""
         return cls(tuple(NodeTreeMatrix.of_weights(shape, one) for one in weights), variants)
 
