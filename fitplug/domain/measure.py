@@ -95,7 +95,7 @@ class Measure(Attribute):
         shares = (last - first) / _read_exactly(unit)
         if shares.denominator != 1 or shares > MOST_SHARES:
             raise DomainError(
-                f"the difference of the bounds {low} and {high} must be a multiple of the unit {unit}, "
+                f"the bounds {low} and {high} must differ by a multiple of the unit {unit}, "
                 f"at most {MOST_SHARES:,} units"
             )
 
