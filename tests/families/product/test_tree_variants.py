@@ -161,8 +161,11 @@ def test_false_weights_are_recognised(weights: list[list[float]], is_one: bool) 
 )
 def test_only_unequal_children_get_weights(sizes: list[int], unequal: bool) -> None:
     paths = [(f"{i}", f"{i}.{j}") for i, size in enumerate(sizes) for j in range(size)]
-    shape = find_tree_shape(fp.Hierarchy(["r", "c"], paths), ["r", "c"], most=1)
+    hierarchy = fp.Hierarchy(["r", "c"], paths)
+    shape = find_tree_shape(hierarchy, ["r", "c"], most=1)
     assert has_unequal_children(shape) == unequal
+    # Of the same nodes, queries use the states alone.
+    assert not has_unequal_children(find_tree_shape(hierarchy, ["r"], most=1))
 
 
 def ask_flows(sizes: tuple[int, ...]) -> fp.Workload:

@@ -96,7 +96,7 @@ class PairProfiles(Profiles):
             way to move.
         ends: The sum of the two cells' costs at each scale of 1, without hierarchies, shape (pairs,
             count).
-        both: Their product, likewise.
+        both: The product of the two cells' columns, likewise.
     """
 
     structure: ProductPairStructure

@@ -313,11 +313,11 @@ def find_tree(structure: Structure, name: str, most: int = MAX_TOP) -> TreeShape
 def has_unequal_children(tree: TreeShape) -> bool:
     """Tell whether children of some node have different trees below.
 
-    Only nodes above the parents of leaves count, with at least three children: two have one
-    contrast, which no weights change.
+    Only nodes with at least three children count, because two have one contrast, which no weights
+    change. Nodes below the finest level that queries use do not.
     """
-    kinds = np.zeros(tree.n, dtype=np.int64)
-    for step in reversed(range(tree.steps)):
+    kinds = np.zeros(len(tree.first[tree.deepest]), dtype=np.int64)
+    for step in reversed(range(tree.deepest)):
         first = tree.first_children[step]
         children = np.split(kinds, first[1:])
         different = [sorted(of_node.tolist()) for of_node in children]
