@@ -311,10 +311,14 @@ class _RowLookup:
         return self.factor.intervals()
 
     def describe_left_out(self) -> str:
-        """Say that no row counts null and other values, if the kind of query leaves them out."""
-        if self.factor.kind not in ("prefix", "all_ranges") or not self.factor.left_out:
+        """Say that no row counts null and other values, if the queries leave them out."""
+        if self._codec.other is None:
             return ""
-        return f" (none counts {write_value(str(self._codec.other))})"
+        if self.factor.kind in ("prefix", "all_ranges"):
+            leaves_out = self.factor.left_out > 0
+        else:
+            leaves_out = not (self._intervals[:, 1] == self.factor.size - 1).any()
+        return f" (none counts {write_value(str(self._codec.other))})" if leaves_out else ""
 
     def find_cells(self, clause: Clause) -> Runs:
         """Find the cells for which a clause holds."""

@@ -210,7 +210,10 @@ class TestTargets:
             ('AGE = "prefix"\nstd = -1.0', "std must be"),
             ('AGE = "prefix"\nstd = "1.0"', "std = '1.0' is text. Remove the quotes"),
             ('AGE = "perfix"\nstd = 1.0', "AGE = 'perfix' is not a kind of query"),
-            ('AEG = "prefix"\nstd = 1.0', "unknown attribute or key 'AEG'. Did you mean 'AGE'"),
+            (
+                'AEG = "prefix"\nstd = 1.0',
+                "'AEG' is neither a key nor an attribute in [domain]. Did you mean 'AGE'",
+            ),
         ],
     )
     def test_the_place_of_a_query_has_one_form(self, tmp_path, name, query, says):

@@ -29,6 +29,7 @@ GROUPS = [
     fp.queries({"age": fp.ranges([(0, 17), (18, "missing")])}, std=6.0, name="bands"),
     fp.queries({"sex": "identity", "income": "prefix"}, std=6.0, name="incomes"),
     fp.queries({"age": "identity", "income": "identity"}, std=20.0, name="both"),
+    fp.queries({"age": fp.ranges([(0, 17), (18, 29)])}, std=6.0, name="known"),
     fp.total(std=6.0),
 ]
 PLAN = fp.design(fp.Workload(DOMAIN, GROUPS), tolerance=0.05)
@@ -77,6 +78,7 @@ def test_estimates_count_the_rows_that_they_name() -> None:
     ("asked", "says"),
     [
         ("ages", r"\(none counts missing\)\."),
+        ("known", r"0\.\.17, 18\.\.29 \(none counts missing\)\."),
         ("ages[sex = f, age = missing]", r"\(none counts missing\)\."),
         ("both[age < missing]", "'missing' has no order"),
         ("both[income >= none]", "'none' has no order"),

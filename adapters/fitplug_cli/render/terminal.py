@@ -66,7 +66,7 @@ def _print_prices(facts: Facts) -> None:
     table = _make_table(
         "group",
         "share of rho",
-        f"saving if std +{RELAXED - 1:.0%}*",
+        f"rho saved if std +{RELAXED - 1:.0%}*",
         "answers at target",
     )
     for group in facts.groups:

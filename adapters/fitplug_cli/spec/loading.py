@@ -82,7 +82,8 @@ def build_group(
         if key not in domain:
             known = (*domain.names, "name", TARGETS_KEY, *TARGET_KEYS)
             raise WorkloadError(
-                f"{where}: unknown attribute or key {key!r}. {suggest_nearest(key, known)}"
+                f"{where}: {key!r} is neither a key nor an attribute in [domain]. "
+                f"{suggest_nearest(key, known)}"
             )
         try:
             factors[key] = _build_factor(key, value, domain, folder)
