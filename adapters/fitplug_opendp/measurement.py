@@ -101,8 +101,8 @@ def make_fitness_for_use(
     if plan.strategy.structure.public_size:
         # Noise is added to the answers only; the public totals follow unchanged.
         def release_with_totals(data: Any) -> Release:
-            exact, size = answer(data), plan.strategy.size
-            return make_release(np.concatenate([noise(exact[:size]), exact[size:]]))
+            exact, public = plan.strategy.split_answers(answer(data))
+            return make_release(np.concatenate([noise(exact), public]))
 
         return dp.m.make_user_measurement(
             input_domain,

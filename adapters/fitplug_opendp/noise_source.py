@@ -217,15 +217,15 @@ class NoiseSource:
         Returns:
             The release of the noisy answers.
         """
-        size = self.plan.strategy.size
-        noisy = self.sample(answers[:size], progress)
+        exact, public = self.plan.strategy.split_answers(answers)
+        noisy = self.sample(exact, progress)
         if may_be_clamped(noisy, self.plan.noise_std):
             warnings.warn(CLAMPED, RuntimeWarning, stacklevel=3)
         outside = list_outside_attributes(self.plan, tables)
         described = self.describe(
             CountedRows.from_tables(tables), find_seal(tables), outside, entry
         )
-        return replace(described, answers=np.concatenate([noisy, answers[size:]]))
+        return replace(described, answers=np.concatenate([noisy, public]))
 
     def describe(
         self,

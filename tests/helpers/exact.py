@@ -112,7 +112,8 @@ def integer_matrix(matrix):
     """A of a tree, in Python integers, from what its numbers say it is."""
     rows = [matrix.top.matrix.astype(object) @ nodes_of(matrix.shape, 0).astype(object)]
     sums = list(branching(matrix.shape))
-    weights = iter(matrix.weights.tolist() if isinstance(matrix, NodeTreeMatrix) else ())
+    given = matrix.weights if isinstance(matrix, NodeTreeMatrix) else None
+    weights = iter(() if given is None else given.tolist())
     for group in matrix.shape.siblings:
         k, has_weights = group.k, group.depth < matrix.shape.steps - 1
         of_group = [
@@ -120,7 +121,7 @@ def integer_matrix(matrix):
         ]
         for v, of_node in zip(group.positions, of_group, strict=True):
             H = contrasts(k)
-            if any(a != 1 for one in of_group for a in one):
+            if given is not None and has_weights:
                 eye, ones = np.eye(k, dtype=object), np.ones((k, k), dtype=object)
                 H = np.diag(np.array(of_node, dtype=object)) @ (k * eye - ones)
             rows.append(int(matrix.multipliers[v]) * H @ sums[v].astype(object))

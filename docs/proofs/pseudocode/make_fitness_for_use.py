@@ -34,8 +34,8 @@ def make_fitness_for_use(input_domain, input_metric, plan, scale=1.0):
     if plan.strategy.structure.public_size:  # `\label{line:public}`
 
         def release_with_totals(data):
-            exact, size = (answer(data), plan.strategy.size)
-            return make_release(np.concatenate([noise(exact[:size]), exact[size:]]))
+            exact, public = plan.strategy.split_answers(answer(data))
+            return make_release(np.concatenate([noise(exact), public]))
 
         return dp.m.make_user_measurement(
             input_domain,

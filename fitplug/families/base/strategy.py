@@ -352,6 +352,13 @@ class IntegerStrategy(ABC, Generic[S]):
         """The number of integers in a release: the answers, and then the public totals."""
         return self.size + self.structure.public_size
 
+    def split_answers(self, answers: IntArray) -> tuple[IntArray, IntArray]:
+        """Split exact answers into those that get noise and the public totals, or raise ValueError
+        if their number is wrong: no other answer may pass for a public total."""
+        if len(answers) != self.released_size:
+            raise ValueError("the number of exact answers is not that of the plan")
+        return answers[: self.size], answers[self.size :]
+
     def find_matrix(self, attribute: int, block: int) -> AttributeMatrix:
         """Find the integer matrix with which a block measures one of its attributes."""
         return self.attribute_matrices[attribute].of_block(block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -198,6 +199,53 @@ def test_states_of_unequal_size_cost_little_more_than_the_optimum(
     assert without.rho > 1.12 * optimum.rho
 
 
+def check_size(plan: fp.Plan) -> None:
+    """Check that every answer gets noise: what follows the first `size` numbers is public."""
+    shapes = [shape for _, _, shape, _ in plan.strategy.list_blocks()]
+    assert plan.strategy.size == sum(map(math.prod, shapes))
+
+
+def test_variants_have_equal_numbers_of_rows() -> None:
+    # Four children have contrasts of three rows where all weights are equal, and else of four.
+    paths = [(f"{i}", f"{i}.{j}") for i, size in enumerate((1, 2, 3, 4)) for j in range(size)]
+    shape = find_tree_shape(fp.Hierarchy(["r", "c"], paths), ["r", "c"], most=1)
+    weights = np.array([[1, 1, 1, 1], [1024, 743, 743, 743]])
+    variants = TreeVariants.of_weights(shape, weights, np.array([0, 1]))
+    assert len({matrix.rows for matrix in variants.matrices}) == 1
+    assert variants.rows == variants.of_block(1).rows
+
+
+@pytest.mark.parametrize("unit", [fp.AddRemove(), fp.ReplaceOne()], ids=str)
+def test_all_answers_get_noise_where_one_block_wants_equal_weights(
+    apart: None, unit: fp.AddRemove | fp.ReplaceOne
+) -> None:
+    def draw_places(sizes: tuple[int, ...]) -> fp.Hierarchy:
+        paths = [(f"{i}", f"{i}.{j}") for i, size in enumerate(sizes) for j in range(size)]
+        return fp.Hierarchy(["state", "county"], paths)
+
+    domain = fp.Domain({"home": draw_places((2, 3, 2, 3)), "work": draw_places((1, 2, 2, 2))})
+    stds = np.random.default_rng(8).uniform(2, 9, 3).tolist()
+    groups = [
+        fp.queries({"home": "state", "work": "state"}, std=stds[0]),
+        fp.queries({"home": "county"}, std=stds[1]),
+        fp.total(std=2.0),
+        fp.queries({"work": "county"}, std=stds[2]),
+    ]
+    plan = fp.design(fp.Workload(domain, groups), unit=unit, tolerance=0.05)
+    weights = plan.strategy.attribute_matrices[1].arrays_in_file["weights"]
+    assert isinstance(plan.strategy.attribute_matrices[1], TreeVariants)
+    if unit == fp.AddRemove():
+        assert any((one == one[0]).all() for one in weights)
+    check_size(plan)
+    check_plan(plan)
+    counts = np.random.default_rng(0).integers(0, 50, domain.shape)
+    release = fp.release(plan, fp.Tables(domain, {domain.names: counts}))
+    assert len(release.answers) == plan.strategy.released_size
+    for answers in (release.answers[1:], np.append(release.answers, 0)):
+        with pytest.raises(ValueError, match="number of exact answers"):
+            plan.strategy.split_answers(answers)
+
+
 UNITS = [
     fp.AddRemove(),
     fp.ReplaceOne(),
@@ -237,6 +285,7 @@ def test_plans_of_random_trees_claim_what_is_true(
         if isinstance(matrix, TreeVariants)
         for one in matrix.matrices
     )
+    check_size(plan)
     check_plan(plan)
     if unit == fp.AddRemove():
         assert_exact(plan)

@@ -44,18 +44,16 @@ class NodeTreeMatrix(TreeMatrix):
 
     Attributes:
         weights: The weights a of the children of each node that branches above the parents of
-            leaves, in the order of `shape.siblings`, shape (`count_weights`,). Where all nodes
-            of a group have the weights 1, they have the contrasts of symmetric attributes.
+            leaves, in the order of `shape.siblings`, shape (`count_weights`,); None if all nodes
+            have the contrasts of symmetric attributes.
     """
 
-    weights: AnyArray
+    weights: AnyArray | None = None
 
     @classmethod
     def of_weights(cls, shape: TreeShape, weights: AnyArray | None = None) -> NodeTreeMatrix:
         """Make the matrix of a tree with one root; without weights, the shape determines it."""
         top = DenseMatrix(np.zeros((0, 1), dtype=np.int64))
-        if weights is None:
-            weights = np.ones(count_weights(shape), dtype=np.int64)
         return cls(shape, top, np.ones(shape.branching, dtype=np.int64), weights)
 
     @property
@@ -69,13 +67,13 @@ class NodeTreeMatrix(TreeMatrix):
         start = 0
         for group in self.shape.siblings:
             stop = start + (group.children.size if group.depth < self.shape.steps - 1 else 0)
-            of_group, start = self.weights[start:stop], stop
-            is_weighted = bool((of_group != 1).any())
+            # Equal weights have as many rows as others: all variants must have the same number.
             contrasts.append(
-                WeightedContrasts(of_group.reshape(group.children.shape))
-                if is_weighted
-                else build_contrasts(group.k)
+                build_contrasts(group.k)
+                if self.weights is None or start == stop
+                else WeightedContrasts(self.weights[start:stop].reshape(group.children.shape))
             )
+            start = stop
         return tuple(contrasts)
 
     def _find_contrasts(self, group: Siblings) -> ContrastMatrix | WeightedContrasts:
@@ -117,7 +115,7 @@ class NodeTreeMatrix(TreeMatrix):
     def grades(self) -> RowGrades:
         shape = self.shape
         rows, adjoint = [], []
-        kind = np.result_type(np.int64, self.weights)
+        kind = np.int64 if self.weights is None else np.result_type(np.int64, self.weights)
         entries = np.zeros(shape.branching, dtype=np.int64)
         # Per depth, |H e|^2 of each node in the contrasts of its parent.
         squares = [np.zeros(len(first), dtype=kind) for first in shape.first]
@@ -202,13 +200,16 @@ class TreeVariants(VariantMatrix):
 
     @property
     def arrays_in_file(self) -> Mapping[str, IntArray]:
-        return {"weights": np.stack([matrix.weights for matrix in self.matrices])}
+        return {
+            "weights": np.stack([one.weights for one in self.matrices if one.weights is not None])
+        }
 
     def has_form(self, n: int) -> bool:
         shape = self.shape
         count, most = count_weights(shape), _MOST_ENTRY // int(shape.branching_children.max())
         return self.n == n and all(
-            matrix.weights.dtype == np.int64
+            matrix.weights is not None
+            and matrix.weights.dtype == np.int64
             and matrix.weights.shape == (count,)
             and (not count or 1 <= int(matrix.weights.min()) <= int(matrix.weights.max()) < most)
             for matrix in self.matrices

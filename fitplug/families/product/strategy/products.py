@@ -61,6 +61,8 @@ class ProductStrategy(BlockSetStrategy[P]):
         ):
             if isinstance(matrix, VariantMatrix):
                 counts = matrix.counts
+                if len({one.rows for one in matrix.matrices}) > 1:
+                    raise PlanError(BAD_INTEGERS)
             else:
                 counts = (1 if matrix.grades is None else matrix.grades.count,)
             if counts != tuple(np.diff(grades.starts).tolist()):
